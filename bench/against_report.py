@@ -113,7 +113,7 @@ def rows(results: Results) -> Iterator[Row]:
 
 
 def cpu_rows(work: str, title: str, results: Results) -> Iterator[Row]:
-    """Per request and per GB; what neither is known of is told per message, or in all."""
+    """Processor time per request and per GB; if neither is known, per message or in all."""
     measured = {metric for sample in results.samples if sample.work == work for metric in sample.values}
     shown = [
         ("core_percent", "broker CPU", "% of a core", 1),
@@ -155,8 +155,8 @@ def _summary(found: Sequence[Pair]) -> str:
     outside = [pair for pair in judged if pair.mark]
     if not outside:
         return text + f"all within {TOLERANCE:.0%} by their medians or by their lowest figures.\n"
-    told = [f"{pair.row.title} ({pair.mark}, {pair.ratio:.2f}x)" for pair in outside]
-    return text + f"{len(outside)} outside of {TOLERANCE:.0%}: " + "; ".join(told) + ".\n"
+    listed = [f"{pair.row.title} ({pair.mark}, {pair.ratio:.2f}x)" for pair in outside]
+    return text + f"{len(outside)} outside of {TOLERANCE:.0%}: " + "; ".join(listed) + ".\n"
 
 
 def _table(found: Sequence[Pair], commit: str) -> str:

@@ -1,4 +1,4 @@
-"""What the load program can do when there is hardly a broker: near these figures it is what is measured."""
+"""The load program's own limits, measured almost without a broker: figures near them are limited by the client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 
 def measure_ceilings(parts: set[str], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
-    """The works of the comparison that the client decides, with next to nothing behind the sockets."""
+    """The works that the client may limit, against a minimal broker."""
     if not parts & set(PARTS):
         return
     for step, broker in steps(sizes):
@@ -39,7 +39,7 @@ def measure_ceilings(parts: set[str], sizes: Sizes, data: Path, say: Say) -> Ite
 
 
 def steps(sizes: Sizes) -> tuple[tuple[Step, str | None], ...]:
-    """With the arguments of the works that they are the ceilings of, and the broker in memory that they are sent to."""
+    """Each step with the arguments of its work, and the broker in memory for it."""
     return (
         (produce("ceiling-produce-100", sizes.messages_100b, 100), MOCK),
         (produce("ceiling-produce-100-idempotent", sizes.messages_100b, 100, "--idempotent"), MOCK),
@@ -49,7 +49,7 @@ def steps(sizes: Sizes) -> tuple[tuple[Step, str | None], ...]:
 
 
 def run_alone(step: Step, broker: str | None) -> dict[str, float]:
-    """The load program's figures, against a broker made for this one execution, or without any."""
+    """The load program's figures, against a broker for this one execution, or without a broker."""
     if broker is None:
         return run_program(step.mode, *step.arguments)
     with memory_broker(broker, TOPIC) as bootstrap:
@@ -64,14 +64,14 @@ def memory_broker(mode: str, topic: str) -> Iterator[str]:
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         try:
             yield _bootstrap(process)
-            _, words = process.communicate(timeout=BROKER_SECONDS_MAX)
+            _, stderr = process.communicate(timeout=BROKER_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             raise LoadFailed(f"the broker in memory did not end within {BROKER_SECONDS_MAX:g} s") from None
         finally:
             # Does nothing to a process that has ended.
             process.kill()
     if process.returncode != 0:
-        raise LoadFailed(f"{' '.join(command)}\nstatus {process.returncode}: {words.strip()}")
+        raise LoadFailed(f"{' '.join(command)}\nstatus {process.returncode}: {stderr.strip()}")
 
 
 def _bootstrap(process: subprocess.Popen[str]) -> str:

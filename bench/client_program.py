@@ -14,7 +14,7 @@ RUN_SECONDS_MAX = 300
 
 
 class LoadFailed(Exception):
-    """The load program could not be built or did not end well; the message carries its words."""
+    """The load program could not be built or failed; the message has its output."""
 
 
 def build() -> None:
@@ -50,5 +50,5 @@ def run_program(*arguments: str) -> dict[str, float]:
         raise LoadFailed(f"{' '.join(command)}\ndid not end within {RUN_SECONDS_MAX} s") from None
     if done.returncode != 0:
         raise LoadFailed(f"{' '.join(command)}\nstatus {done.returncode}: {done.stderr.strip()}")
-    answer: dict[str, object] = json.loads(done.stdout)
-    return {name: float(value) for name, value in answer.items() if isinstance(value, int | float)}
+    figures: dict[str, object] = json.loads(done.stdout)
+    return {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}

@@ -1,4 +1,4 @@
-"""Runs a scenario on every side in turn and reads what it cost the broker."""
+"""Runs a scenario on every side in turn and measures the broker's cost."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def run_step(step: Step, side: Side, topic: str) -> dict[str, float]:
 
 
 def together(figures: Sequence[dict[str, float]]) -> dict[str, float]:
-    """What clients that ran at once have moved, by the clock of the slowest."""
+    """The combined throughput of concurrent clients, by the time of the slowest."""
     messages, size = (sum(each[name] for each in figures) for name in ("messages", "bytes"))
     return moved(messages, size, max(each["seconds"] for each in figures))
 
 
 def moved(messages: float, size: float, seconds: float) -> dict[str, float]:
-    """So many messages and bytes in that time, as the load program puts it."""
+    """The throughput in the form of the load program's figures."""
     return {
         "messages": messages,
         "bytes": size,
@@ -93,7 +93,7 @@ def cost(spent: Spent, values: Mapping[str, float]) -> dict[str, float]:
 
 
 def line(sample: Sample) -> str:
-    """One execution for the person who watches; rounds below 0 are warm ones."""
+    """One execution as a line of progress; rounds below 0 are warm ones."""
     shown = (
         "messages_per_second",
         "transactions_per_second",

@@ -30,7 +30,7 @@ JOIN, SYNC, BEAT, LEAVE, COMMIT, FETCH, CONSUMER_BEAT, FIND = 5, 3, 3, 1, 7, 7, 
 
 
 class Refused(Exception):
-    """An answer with an error code where none may be."""
+    """A response with an unexpected error code."""
 
 
 class GroupWire:
@@ -46,7 +46,7 @@ class GroupWire:
         host, _, port = bootstrap.rpartition(":")
         return cls(*await asyncio.open_connection(host, int(port)))
 
-    async def ask(self, api: ModuleType, version: int, request: Any) -> Any:
+    async def call(self, api: ModuleType, version: int, request: Any) -> Any:
         self._writer.write(self._channel.request(api, version, request))
         length = self._channel.length(await self._reader.readexactly(LENGTH.size))
         return self._channel.response(await self._reader.readexactly(length)).decode(api)
@@ -55,19 +55,19 @@ class GroupWire:
         self._writer.close()
 
     async def await_coordinator(self, group: str) -> None:
-        """Until the group's coordinator answers; both brokers make their internal topic on the first question."""
+        """Wait for the group's coordinator; both brokers create their internal topic at the first request."""
         deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS_MAX
         while asyncio.get_running_loop().time() < deadline:
-            found = await self.ask(find_coordinator, FIND, find_coordinator.Request(key=group))
-            if found.error_code == 0 and await self.knows(group):
+            found = await self.call(find_coordinator, FIND, find_coordinator.Request(key=group))
+            if found.error_code == 0 and await self.has_loaded(group):
                 return
             await asyncio.sleep(0.05)
         raise Refused(f"no coordinator of {group} within {SETTLE_SECONDS_MAX:g} s")
 
-    async def knows(self, group: str) -> bool:
-        """Whether the coordinator has loaded what it remembers of the group."""
-        answer = await self.ask(offset_fetch, FETCH, offset_fetch.Request(group_id=group, topics=[]))
-        return answer.error_code not in NOT_YET
+    async def has_loaded(self, group: str) -> bool:
+        """Whether the coordinator has loaded the group."""
+        response = await self.call(offset_fetch, FETCH, offset_fetch.Request(group_id=group, topics=[]))
+        return response.error_code not in NOT_YET
 
     async def join_alone(self, group: str) -> tuple[str, int]:
         """Become the only member of a classic group; its member id and generation."""
@@ -79,32 +79,32 @@ class GroupWire:
             protocol_type="consumer",
             protocols=[protocol],
         )
-        answer = await self.ask(join_group, JOIN, request)
-        if answer.error_code == MEMBER_ID_REQUIRED:
-            request.member_id = answer.member_id
-            answer = await self.ask(join_group, JOIN, request)
-        check(answer, f"join {group}")
-        mine = sync_group.SyncGroupRequestAssignment(member_id=answer.member_id, assignment=b"")
-        synced = await self.ask(
+        response = await self.call(join_group, JOIN, request)
+        if response.error_code == MEMBER_ID_REQUIRED:
+            request.member_id = response.member_id
+            response = await self.call(join_group, JOIN, request)
+        check(response, f"join {group}")
+        mine = sync_group.SyncGroupRequestAssignment(member_id=response.member_id, assignment=b"")
+        synced = await self.call(
             sync_group,
             SYNC,
             sync_group.Request(
                 group_id=group,
-                generation_id=answer.generation_id,
-                member_id=answer.member_id,
+                generation_id=response.generation_id,
+                member_id=response.member_id,
                 assignments=[mine],
             ),
         )
         check(synced, f"sync {group}")
-        return answer.member_id, answer.generation_id
+        return response.member_id, response.generation_id
 
     async def beat(self, group: str, member_id: str, generation: int) -> None:
         request = heartbeat.Request(group_id=group, generation_id=generation, member_id=member_id)
-        check(await self.ask(heartbeat, BEAT, request), f"heartbeat of {group}")
+        check(await self.call(heartbeat, BEAT, request), f"heartbeat of {group}")
 
     async def leave(self, group: str, member_id: str) -> None:
         request = leave_group.Request(group_id=group, member_id=member_id)
-        check(await self.ask(leave_group, LEAVE, request), f"leave {group}")
+        check(await self.call(leave_group, LEAVE, request), f"leave {group}")
 
     async def commit_many(self, group: str, topic: str, partitions: int, offset: int) -> None:
         """One request for the partitions 0, 1, ... of a topic."""
@@ -115,8 +115,8 @@ class GroupWire:
         request = offset_commit.Request(
             group_id=group, topics=[offset_commit.OffsetCommitRequestTopic(name=topic, partitions=parts)]
         )
-        answer = await self.ask(offset_commit, COMMIT, request)
-        for part in answer.topics[0].partitions:
+        response = await self.call(offset_commit, COMMIT, request)
+        for part in response.topics[0].partitions:
             check(part, f"commit of {group}")
 
     async def consumer_beat(self, group: str, member_id: str, epoch: int, topics: list[str] | None = None) -> Any:
@@ -126,11 +126,11 @@ class GroupWire:
             request.rebalance_timeout_ms = REBALANCE_MS
             request.subscribed_topic_names = topics
             request.topic_partitions = []
-        answer = await self.ask(consumer_group_heartbeat, CONSUMER_BEAT, request)
-        check(answer, f"heartbeat of {member_id}")
-        return answer
+        response = await self.call(consumer_group_heartbeat, CONSUMER_BEAT, request)
+        check(response, f"heartbeat of {member_id}")
+        return response
 
 
-def check(answer: Any, what: str) -> None:
-    if answer.error_code != 0:
-        raise Refused(f"{what}: error code {answer.error_code}")
+def check(response: Any, what: str) -> None:
+    if response.error_code != 0:
+        raise Refused(f"{what}: error code {response.error_code}")

@@ -28,7 +28,7 @@ ASSIGNORS_PART = "group-assignors"
 STALL_PART = "group-stall"
 PARTS = ("group-commits", "group-assignment", "group-heartbeats", "group-load", ASSIGNORS_PART, STALL_PART)
 COMMIT_SHAPES = {"group-commits-piped": (1, 64), "group-commits": (64, 8)}
-"""Connections, and commits in flight on each: one consumer in a hurry, and many."""
+"""Connections, and commits in flight on each: one pipelining consumer, and many consumers."""
 COMMIT_TOPIC = "commits"
 MEMBERS = 10
 SETTLE_SECONDS_MAX = 120.0
@@ -109,7 +109,7 @@ class PollingConsumer:
 
 
 def assignments(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
-    """From the join of the last of ten consumers until each owns its tenth of the partitions, and goes on to."""
+    """From the join of the last of ten consumers until each owns its tenth of the partitions for good."""
     topics = [f"assigned-{number}" for number in range(sizes.group_partitions // PARTITIONS_PER_TOPIC)]
     share = sizes.group_partitions // MEMBERS
     with started_sides(contenders, data) as sides:
@@ -124,7 +124,7 @@ def assignments(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: 
                 began = time.perf_counter()
                 seconds = settled_after(lambda: all(member.owned == share for member in members), began)  # noqa: B023
                 values = {"settle_seconds": seconds, **cost(meter.read(), {})}
-                yield said(say, "group-assignment", side, number, **values)
+                yield reported(say, "group-assignment", side, number, **values)
             finally:
                 for member in members:
                     member.close()
@@ -144,12 +144,12 @@ def settled_after(is_settled: Callable[[], bool], began: float) -> float:
 
 
 def heartbeats(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
-    """Groups of one member, each with a connection of its own, beating every three seconds: the share of a core."""
+    """Groups of one member, each with its own connection and a heartbeat every three seconds: the share of a core."""
     with started_sides(contenders, data) as sides:
         for number, side in turns(sides, sizes.rounds):
             os.sync()
             values = asyncio.run(beat_all(side, sizes.groups, sizes.heartbeat_seconds, number))
-            yield said(say, "group-heartbeats", side, number, **values)
+            yield reported(say, "group-heartbeats", side, number, **values)
 
 
 async def beat_all(side: Side, groups: int, seconds: float, number: int) -> dict[str, float]:
@@ -160,7 +160,7 @@ async def beat_all(side: Side, groups: int, seconds: float, number: int) -> dict
     stopping = asyncio.Event()
 
     async def beat(index: int) -> None:
-        # Members joined at once do not beat at once.
+        # Heartbeats of members that joined together are spread out.
         await asyncio.sleep(HEARTBEAT_SECONDS * index / groups)
         while not stopping.is_set():
             await wires[index].beat(names[index], *members[index])
@@ -198,7 +198,7 @@ async def gathered(works: Sequence[Coroutine[Any, Any, T]], at_once: int = CONNE
 
 
 def loads(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
-    """From the start of the process until every group's offsets are there again, and the memory they take."""
+    """From the start of the process until every group's offsets are loaded, and their memory."""
     groups = [f"loaded-{index}" for index in range(sizes.offsets // LOAD_PARTITIONS)]
     with started_sides(contenders, data) as sides:
         for side in sides:
@@ -212,7 +212,7 @@ def loads(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say) -
             asyncio.run(await_loaded(side.bootstrap, groups))
             seconds, used = time.perf_counter() - began, side.usage()
             values = {"cpu_seconds": used.cpu_seconds, "resident_mb": used.resident_bytes / MEGABYTE}
-            yield said(say, "group-load", side, number, load_seconds=seconds, **values)
+            yield reported(say, "group-load", side, number, load_seconds=seconds, **values)
 
 
 async def commit_all(bootstrap: str, groups: Sequence[str]) -> None:
@@ -231,7 +231,7 @@ async def await_loaded(bootstrap: str, groups: Sequence[str]) -> None:
 
 
 def assignors(sizes: Sizes, say: Say) -> Iterator[Sample]:
-    """The assignors alone: a member more than the last target knows, so that they have to be fair and to keep."""
+    """The assignors alone: with one new member, so that they have to be even and sticky."""
     partitions = sizes.assignor_members * ASSIGNOR_PARTITIONS_PER_MEMBER
     topics = {TopicId(uuid.UUID(int=number + 1).bytes): PARTITIONS_PER_TOPIC for number in range(partitions // 100)}
     subscribed = frozenset(topics)
@@ -255,7 +255,7 @@ def assignors(sizes: Sizes, say: Say) -> Iterator[Sample]:
 
 
 def stalls(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
-    """How long another group's heartbeat waits while a large group is assigned anew."""
+    """How long another group's heartbeat waits while a large group is reassigned."""
     partitions = sizes.assignor_members * ASSIGNOR_PARTITIONS_PER_MEMBER
     topics = [f"large-{number}" for number in range(partitions // PARTITIONS_PER_TOPIC)]
     with started_sides(contenders, data) as sides:
@@ -264,7 +264,7 @@ def stalls(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say) 
                 side.create_topics([topic], partitions=PARTITIONS_PER_TOPIC)
         for number, side in turns(sides, sizes.rounds):
             values = asyncio.run(probe_while_joining(side, topics, sizes.assignor_members, number))
-            yield said(say, STALL_PART, side, number, **values)
+            yield reported(say, STALL_PART, side, number, **values)
 
 
 async def probe_while_joining(side: Side, topics: list[str], members: int, number: int) -> dict[str, float]:
@@ -303,7 +303,7 @@ async def probe_while_joining(side: Side, topics: list[str], members: int, numbe
     return values
 
 
-def said(say: Say, work: str, side: Side, number: int, **values: float) -> Sample:
+def reported(say: Say, work: str, side: Side, number: int, **values: float) -> Sample:
     figures = "  ".join(f"{name}={value:,.3f}" for name, value in values.items())
     say(f"{time.strftime('%H:%M:%S')} {work:24} {side.name:8} round {number + 1:2} {figures}")
     return Sample(work=work, side=side.name, round=number, values=values)

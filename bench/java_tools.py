@@ -1,4 +1,4 @@
-"""Kafka's own performance tools as a second client: what a Java application with default settings sees."""
+"""Kafka's own performance tools as a second client: the view of a Java application with default settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOOL_HEAP = "512m"
 JOIN_GROUP = 11
 SMALL_RECORD_BYTES, SMALL_TIMES = 100, 3
 TRANSACTION_MS = 20
-"""As long as the tool takes for some ten thousand records of 100 bytes; it ends transactions by time only."""
+"""About as long as the tool takes for ten thousand records of 100 bytes; it ends transactions only by time."""
 
 SUMMARY = re.compile(r"(\d+) records sent, ([\d.]+) records/sec \(.*?\), .*?(\d+) ms 99th")
 

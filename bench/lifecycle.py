@@ -28,7 +28,7 @@ def empty_starts(contenders: Sequence[Contender], rounds: int, data_root: Path, 
             side.start()
             cpu_seconds = side.usage().cpu_seconds
             time.sleep(IDLE_SECONDS)
-            yield _said(say, "start-empty", side, number, cpu_seconds=cpu_seconds, resident_mb=_resident_mb(side))
+            yield _reported(say, "start-empty", side, number, cpu_seconds=cpu_seconds, resident_mb=_resident_mb(side))
 
 
 def restarts(
@@ -47,7 +47,7 @@ def restarts(
             cpu_seconds = side.usage().cpu_seconds
             _read_back(side, topics[:TOPICS_READ_AFTER_RESTART])
             resident_mb = _resident_mb(side)
-            yield _said(say, "start-partitions", side, number, cpu_seconds=cpu_seconds, resident_mb=resident_mb)
+            yield _reported(say, "start-partitions", side, number, cpu_seconds=cpu_seconds, resident_mb=resident_mb)
             side.stop()
 
 
@@ -65,7 +65,7 @@ def many_partitions(contender: Contender, partitions: int, data_root: Path, say:
         side.start()
         ready_seconds = side.ready_seconds
         _read_back(side, topics[:TOPICS_READ_AFTER_RESTART])
-        yield _said(
+        yield _reported(
             say,
             "partitions-many",
             side,
@@ -80,7 +80,7 @@ def many_partitions(contender: Contender, partitions: int, data_root: Path, say:
 def memory_after_run(sides: Sequence[Side], say: Say) -> Iterator[Sample]:
     for side in sides:
         peak_mb = side.usage().resident_bytes_peak / MEGABYTE
-        yield _said(say, "memory-after", side, 0, resident_mb=_resident_mb(side), resident_mb_peak=peak_mb)
+        yield _reported(say, "memory-after", side, 0, resident_mb=_resident_mb(side), resident_mb_peak=peak_mb)
 
 
 def _fill(side: Side, partitions: int) -> list[str]:
@@ -103,7 +103,7 @@ def _resident_mb(side: Side) -> float:
     return side.usage().resident_bytes / MEGABYTE
 
 
-def _said(say: Say, work: str, side: Side, number: int, **values: float) -> Sample:
+def _reported(say: Say, work: str, side: Side, number: int, **values: float) -> Sample:
     found = {"ready_seconds": side.ready_seconds, **values}
     figures = "  ".join(f"{name}={value:,.3f}" for name, value in found.items())
     say(f"{time.strftime('%H:%M:%S')} {work:24} {side.name:8} round {number + 1:2} {figures}")

@@ -1,4 +1,4 @@
-"""Where a run took place; figures without it mean nothing."""
+"""Describes the machine of a run, without which figures mean nothing."""
 
 from __future__ import annotations
 

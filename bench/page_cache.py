@@ -1,8 +1,8 @@
-"""Memory as a machine has it that has run for a while: full of pages of files, hardly any of it free.
+"""Fills free memory with file pages, as on a machine that has run for a while.
 
-On a virtual machine the first use of a page that nobody has used yet, or that was free for some seconds, waits for
-the host to give it. Whoever writes then is judged by the host's memory and not by its own work: seconds of processor
-time for a gigabyte were seen. A page that is taken from the page cache costs nothing of the kind.
+On a virtual machine the first use of a page that is new, or was free for some seconds, waits for the host to provide
+it. A writer would then be measured by the host's memory and not by its own work: it took seconds of processor time per
+gigabyte. Reusing a page of the page cache has no such cost.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ CHUNKS_BETWEEN_LOOKS = 32
 
 
 def settle(folder: Path) -> None:
-    """Nothing dirty and nothing free: what every work begins with.
+    """Sync dirty pages and fill free memory, before every work.
 
-    Dirty pages of the work before would throttle this one: one would judge the disk.
+    Dirty pages of the previous work would throttle this one, and the disk would be measured.
     """
     os.sync()
     fill(folder / HOLES)
 
 
 def fill(holes: Path) -> None:
-    """Read a file of holes, as large as the memory, until little is free; what is there already costs nothing."""
+    """Read a sparse file, as large as the memory, until little memory is free."""
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with holes.open("ab+") as file:
         file.truncate(memory_bytes)
@@ -40,4 +40,4 @@ def free_bytes() -> int:
     for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("MemFree:"):
             return int(line.split()[1]) * 1024
-    raise OSError("/proc/meminfo does not tell what is free")
+    raise OSError("/proc/meminfo has no line for free memory")

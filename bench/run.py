@@ -56,7 +56,7 @@ JAVA_PART = "java"
 JAVA_ROUNDS = 2
 SPARK_PARTS = (*SPARK_SOURCE_PARTS, *SPARK_VALUES_PARTS, *SPARK_SINK_PARTS, *SPARK_TASKS_PARTS)
 AGAINST_ROUNDS = 6
-"""Of a comparison of two commits; an even number, so that each side begins as often as the other."""
+"""Rounds of a comparison of two commits; an even number, so that each side begins as often as the other."""
 NOT_COMPARED = {
     **dict.fromkeys(CEILING_PARTS, "the load program without a broker"),
     ASSIGNORS_PART: "functions in the benchmark's own process, which is this commit's (group-stall is compared)",
@@ -121,7 +121,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def sizes_of(options: argparse.Namespace) -> Sizes:
-    """What is sent, and how often."""
+    """The sizes and rounds of a run."""
     sizes = QUICK if options.quick else FULL
     rounds: int | None = options.rounds
     if rounds is None and options.against and not options.quick:
@@ -134,7 +134,7 @@ def sizes_of(options: argparse.Namespace) -> Sizes:
 
 
 def measure(options: argparse.Namespace, contenders: Sequence[Contender], results: Results) -> None:
-    """All chosen parts; what is found is in ``results`` even when a later part fails."""
+    """Measure all chosen parts; ``results`` has the samples even when a later part fails."""
     parts = options.parts - NOT_COMPARED.keys() if options.against else options.parts
     for stage in stages(parts, contenders, sizes_of(options), options.data):
         try:
@@ -142,7 +142,7 @@ def measure(options: argparse.Namespace, contenders: Sequence[Contender], result
         except FAILURES as problem:
             if not options.against:
                 raise
-            # A commit need not have what a later one measures; the other works are still worth their time.
+            # An older commit may lack a feature that a work measures; the other works go on.
             results.failures.append(str(problem).partition("\n")[0])
             say(f"bench: {problem}")
 
@@ -260,12 +260,12 @@ def contenders_of(options: argparse.Namespace, checkout: Checkout | None) -> lis
 
 
 def run(options: argparse.Namespace, contenders: Sequence[Contender], results: Results) -> bool:
-    """Measure, and keep the raw figures whatever happens; whether it came to its end."""
+    """Measure, and save the raw figures even after a failure; whether it finished."""
     began = time.perf_counter()
     kind = "against" if options.against else "results"
     raw = CACHE / f"{kind}-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}.json"
     finished = False
-    # Whoever ends a run keeps what it has found.
+    # An interrupted run keeps its figures.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         measure(options, contenders, results)

@@ -1,6 +1,6 @@
-"""What a run measures: plain numbers, each with its work, side and round.
+"""The samples of a run: plain numbers, each with its work, side and round.
 
-They are kept as JSON, so that a report can be made anew without measuring.
+They are saved as JSON, so that a report can be rendered again without measuring.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BASELINE = "baseline"
 CEILING = "ceiling"
 """No side of the comparison: the load program without a broker."""
 OF_A_RUN = frozenset({"memory-after"})
-"""Works that say something about all that ran before them."""
+"""Works that depend on all works before them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """The median of several rounds and how far they lie apart."""
+    """The median, lowest and highest of several rounds."""
 
     median: float
     lowest: float
@@ -45,19 +45,19 @@ class Spread:
 
 @dataclass(slots=True, kw_only=True)
 class Results:
-    """Everything one run found out."""
+    """The results of one run."""
 
     machine: Mapping[str, str]
     began: str
     command: str
     parts: list[str]
-    """The works of it, in full size on both sides and without a failure; none of a run that was something less."""
+    """Its works, if it ran in full size on both sides and without a failure; otherwise none."""
     complete: bool
-    """Whether these are all there are."""
+    """Whether these are all works."""
     seconds: float = 0.0
     samples: list[Sample] = field(default_factory=list[Sample])
     failures: list[str] = field(default_factory=list[str])
-    """Why works are missing, in a run that goes on after a failure."""
+    """Why works are missing, in a run that continues after a failure."""
 
     def spread(self, work: str, side: str, metric: str) -> Spread | None:
         """The rounds of one figure, or None when it was not measured."""
@@ -71,20 +71,20 @@ class Results:
         return Spread(median=statistics.median(found), lowest=min(found), highest=max(found), rounds=len(found))
 
     def add(self, samples: Iterable[Sample]) -> None:
-        # One by one: what was found stays when a later round fails.
+        # One by one: samples stay when a later round fails.
         for sample in samples:
             self.samples.append(sample)
 
     @staticmethod
     def joined(runs: Sequence[Results], every_part: Collection[str]) -> Results:
-        """Runs of some works each as one: what was measured again counts as the last run has it.
+        """Merge runs of some works each: the last measurement of a work counts.
 
-        Every ratio is still of one run: a work's sides are never apart. What describes a whole run is not replaced by a
-        part's.
+        Every ratio is still of one run: a work's sides are never separated. The description of a whole run is not
+        replaced by a part's.
         """
         machine = dict(runs[0].machine)
         for name in machine:
-            # What differs, the commit most likely, is told of each.
+            # Differences, most likely the commit, are listed for each.
             machine[name] = "; ".join(dict.fromkeys(run.machine.get(name, "unknown") for run in runs))
         parts = sorted({part for run in runs for part in run.parts})
         last = {

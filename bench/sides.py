@@ -1,4 +1,4 @@
-"""The brokers of a comparison behind one face: Apache Kafka, this penstock, and the penstock of another commit."""
+"""The brokers of a comparison behind one interface: Apache Kafka, this penstock, and the penstock of another commit."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from penstock.testing.processes import LOOPBACK, Deadline, ProcessFailed, Usage,
 ADMIN_SECONDS_MAX = 120
 READY_SECONDS_MAX = 60
 POLL_SECONDS = 0.005
-# A deleted topic is gone before the next work begins; a minute later, as by default, it would disturb another one.
+# A deleted topic is removed before the next work begins; by default this happens a minute later, during another one.
 TOPIC_CONFIG = {"file.delete.delay.ms": "0"}
 METRICS_SECONDS_MAX = 30
 REQUESTS_METRIC = "penstock_requests_total{"
 OWN_PACKAGES = {"PYTHONPATH": "", "PYTHONSAFEPATH": "1"}
-"""In the environment of a Python, so that it imports what is installed in its virtual environment and nothing else."""
+"""Environment of a Python, so that it imports only packages of its virtual environment."""
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ def turns(sides: Sequence[T], rounds: int, warm_rounds: int = 0) -> Iterator[tup
 
 
 class PythonBroker(PenstockProcess):
-    """The broker of the penstock that a Python has installed. It says at /metrics how many requests it has served."""
+    """The broker of the penstock that a Python has installed. Its /metrics has the number of requests served."""
 
     def __init__(self, python: Path, data: Path) -> None:
         self.metrics_port = free_port()
@@ -86,7 +86,7 @@ def count_requests(metrics: str) -> float | None:
 
 @dataclass(slots=True, kw_only=True)
 class Side:
-    """One broker with the same knobs whichever it is; ``ready_seconds`` belongs to its last start."""
+    """One broker of any kind, with the same operations; ``ready_seconds`` belongs to its last start."""
 
     name: str
     broker: ApacheKafka | PenstockProcess
@@ -98,15 +98,15 @@ class Side:
         return self.broker.bootstrap
 
     def start(self) -> None:
-        """Start it; ready means that Metadata names the broker, the same question on both sides."""
+        """Start it; ready means that Metadata names the broker, on all sides."""
         self.broker.start()
-        answered = time.perf_counter()
+        ready = time.perf_counter()
         deadline = Deadline(READY_SECONDS_MAX)
         while not has_brokers(LOOPBACK, self.broker.port):
             if deadline.passed:
                 raise ProcessFailed(f"{self.name}: Metadata names no broker\n{self.broker.tail()}")
             time.sleep(POLL_SECONDS)
-        self.ready_seconds = self.broker.start_seconds + time.perf_counter() - answered
+        self.ready_seconds = self.broker.start_seconds + time.perf_counter() - ready
 
     def stop(self) -> None:
         self.broker.stop()
@@ -115,17 +115,17 @@ class Side:
         return usage(self.broker.pid)
 
     def requests_served(self) -> float | None:
-        """None of a broker that is not asked for it: Apache Kafka has no /metrics."""
+        """None for Apache Kafka, which has no /metrics."""
         return self.broker.requests_served() if isinstance(self.broker, PythonBroker) else None
 
     def create_topics(self, names: Sequence[str], partitions: int) -> None:
-        """Make topics and wait until the broker leads them: Apache Kafka answers before it does."""
+        """Create topics and wait until the broker leads them: Apache Kafka responds before it does."""
         admin = self._admin()
         topics = [
             NewTopic(name, num_partitions=partitions, replication_factor=1, config=TOPIC_CONFIG) for name in names
         ]
-        for answer in admin.create_topics(topics, request_timeout=ADMIN_SECONDS_MAX).values():
-            answer.result(ADMIN_SECONDS_MAX)
+        for result in admin.create_topics(topics, request_timeout=ADMIN_SECONDS_MAX).values():
+            result.result(ADMIN_SECONDS_MAX)
         deadline = Deadline(READY_SECONDS_MAX)
         for name in names:
             while not self._leads(admin, name, partitions):
@@ -134,20 +134,20 @@ class Side:
                 time.sleep(POLL_SECONDS)
 
     def _leads(self, admin: AdminClient, topic: str, partitions: int) -> bool:
-        """Only the leader of a partition answers ListOffsets without an error."""
+        """Whether the broker leads all partitions: only a leader responds to ListOffsets without an error."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = {TopicPartition(topic, number): latest for number in range(partitions)}
+        wanted = {TopicPartition(topic, number): latest for number in range(partitions)}
         try:
-            for answer in admin.list_offsets(asked, request_timeout=ADMIN_SECONDS_MAX).values():
-                answer.result()
+            for result in admin.list_offsets(wanted, request_timeout=ADMIN_SECONDS_MAX).values():
+                result.result()
         except KafkaException:
             return False
         return True
 
     def delete_topics(self, names: Sequence[str]) -> None:
         admin = self._admin()
-        for answer in admin.delete_topics(list(names), request_timeout=ADMIN_SECONDS_MAX).values():
-            answer.result(ADMIN_SECONDS_MAX)
+        for result in admin.delete_topics(list(names), request_timeout=ADMIN_SECONDS_MAX).values():
+            result.result(ADMIN_SECONDS_MAX)
 
     def _admin(self) -> AdminClient:
         # A client for each call: one that stays open would talk to the broker while it is being measured.

@@ -77,7 +77,7 @@ class SparkProcess:
         return response
 
     def _tail(self) -> str:
-        # The child writes at the position of the same open file, so it must stay where it is.
+        # The child writes at the position of the same open file, so the position must not change.
         written = os.fstat(self._log.fileno()).st_size
         begin = max(0, written - LOG_TAIL_BYTES)
         return os.pread(self._log.fileno(), LOG_TAIL_BYTES, begin).decode(errors="replace")
@@ -106,7 +106,7 @@ def session_command(python: Path, conf: dict[str, str]) -> tuple[str, ...]:
 
 
 def session_environment(python: Path) -> dict[str, str]:
-    """Spark runs data sources with the Python that these name, and not with that of the driver program."""
+    """Environment variables that name the Python with which Spark runs data sources."""
     return {**OWN_PACKAGES, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
 
 

@@ -33,18 +33,18 @@ Options = dict[str, str]
 
 
 class QueryFailed(Exception):
-    """A query ended with something else than it should have."""
+    """A query had an unexpected result."""
 
 
 def read(spark: SparkSession, source: str, options: Options) -> Figures:
-    """All values of a topic, and nothing done with them but a sum of their lengths."""
+    """Read all values of a topic, with only the sum of their lengths computed."""
     began = time.perf_counter()
     row: Any = _table(spark, source, options).selectExpr("count(1) as n", "sum(length(value)) as bytes").collect()[0]
     return {"messages": row.n, "bytes": row.bytes, "seconds": time.perf_counter() - began}
 
 
 def parse(spark: SparkSession, source: str, options: Options, value: str | None, used: list[str]) -> Figures:
-    """An aggregate over columns; ``value`` is the expression that makes them, where the source does not."""
+    """An aggregate over columns; ``value`` is the expression that makes them, if the source does not."""
     table = _table(spark, source, options)
     if value is not None:
         table = table.selectExpr(f"{value} as value")
@@ -54,7 +54,7 @@ def parse(spark: SparkSession, source: str, options: Options, value: str | None,
 
 
 def drain(spark: SparkSession, source: str, options: Options) -> Figures:
-    """Everything there is as micro-batches, into a sink that takes it and does nothing.
+    """Read the whole topic as micro-batches, into a sink that discards the rows.
 
     The time is that of the triggers: a query that goes on starts once.
     """
@@ -71,7 +71,7 @@ def drain(spark: SparkSession, source: str, options: Options) -> Figures:
 
 
 def wait_for_each(spark: SparkSession, source: str, options: Options, bootstrap: str, topic: str) -> Figures:
-    """From the acknowledgement of a record until a micro-batch has handed it over, one record after the other."""
+    """From the acknowledgement of a record until a micro-batch has delivered it, one record after the other."""
     from confluent_kafka import Producer
 
     folder = tempfile.mkdtemp(prefix=PREFIX)

@@ -1,4 +1,4 @@
-"""Many small tasks of Spark: what a task costs beside its rows, for our source and sink and for Spark's connector."""
+"""Many small tasks of Spark: the overhead of a task, for our source and sink and for Spark's connector."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ USED = (
     "count(value.address.city)",
     "count(value.address.zip)",
 )
-"""Every field is looked at: Spark's `from_json` parses only those that a query uses."""
+"""Uses every field: Spark's `from_json` parses only those that a query uses."""
 
 FROM_JSON = f"from_json(cast(value as string), '{SCHEMA}')"
 
@@ -51,7 +51,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How JSON becomes columns, and under which name that is measured."""
+    """How JSON becomes columns, and the name of the work."""
 
     work: str
     side: Side
@@ -94,7 +94,7 @@ def _fill(side: Side, count: int) -> None:
 
 
 def _order(number: int) -> bytes:
-    """About 270 bytes: eight fields that are asked for, and one that is not."""
+    """About 270 bytes: eight fields of the schema, and one that is not in it."""
     at = datetime.datetime.fromtimestamp(1_700_000_000 + number, datetime.UTC)
     order = {
         "id": number,

@@ -1,4 +1,4 @@
-"""The table of a report: which figure of which work, and what it has to reach."""
+"""The table of a report: the figures of each work, and their targets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A row with its figures filled in; ``reached`` is None where there is no target or nothing to judge by."""
+    """A row with its figures filled in; ``reached`` is None without a target or a figure."""
 
     row: Row
     kafka: Spread | None
@@ -74,7 +74,7 @@ def _rate(work: str, title: str, ratio_min: float | None = None) -> Row:
 
 
 def _against_plain(work: str, title: str, plain: str) -> Row:
-    """What a guarantee costs: the same records without it are the measure."""
+    """The cost of a guarantee, relative to the same records without it."""
     return replace(_rate(work, title, 0.9), against_work=plain)
 
 
@@ -269,4 +269,4 @@ CEILING_ROWS: tuple[Row, ...] = (
         for label, metric in (("p50", "ms_p50"), ("p99", "ms_p99"), ("p99.9", "ms_p999"))
     ),
 )
-"""What there is without a broker; nothing to reach."""
+"""Figures without a broker, which have no target."""

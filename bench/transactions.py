@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.client_program import run_client
 from bench.comparison import cost, costed, counted, moved
 from bench.group_wire import NOT_YET, GroupWire, Refused
-from bench.groups import gathered, said
+from bench.groups import gathered, reported
 from bench.samples import Sample
 from bench.sides import Contender, Meter, Side, fresh_side, started_sides, turns
 from bench.works import Sizes
@@ -112,7 +112,7 @@ def compared(works: Sequence[Work], sides: Sequence[Side], sizes: Sizes, say: Sa
 
 
 def half_aborted(sides: Sequence[Side], sizes: Sizes, say: Say) -> Iterator[Sample]:
-    """One topic on each side, every second transaction of it aborted, read again and again."""
+    """One topic on each side, with every second transaction aborted, read repeatedly."""
     topic, count = "bench-half-aborted", sizes.transactions_half
     filling = Work(
         name="fill", mode="exchanges", transactions=count, records=HALF_RECORDS, arguments=("--half-aborted",)
@@ -128,14 +128,14 @@ def half_aborted(sides: Sequence[Side], sizes: Sizes, say: Say) -> Iterator[Samp
 
 
 def read_repeatedly(side: Side, topic: str, messages: int) -> dict[str, float]:
-    """One reading is over so soon that chance would decide between the sides: some are counted as one."""
+    """Several reads count as one: a single read is too short to compare the sides."""
     reads = [run_client("consume", side.bootstrap, topic, "--messages", str(messages)) for _ in range(READS)]
     messages, size, seconds = (sum(values[name] for values in reads) for name in ("messages", "bytes", "seconds"))
     return moved(messages, size, seconds)
 
 
 def opened_ids(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: Say) -> Iterator[Sample]:
-    """From the first request for a producer id to the last answer, and the memory that the broker takes then."""
+    """From the first request for a producer id to the last response, and the broker's memory after it."""
     for number, contender in turns(contenders, sizes.rounds):
         with fresh_side(contender, data) as side:
             side.start()
@@ -144,7 +144,7 @@ def opened_ids(contenders: Sequence[Contender], sizes: Sizes, data: Path, say: S
             meter = Meter(side)
             seconds = asyncio.run(open_all(side.bootstrap, sizes.transactional_ids))
             values = {"open_seconds": seconds, **cost(meter.read(), {})}
-            yield said(say, "txn-ids", side, number, **values)
+            yield reported(say, "txn-ids", side, number, **values)
 
 
 async def open_all(bootstrap: str, count: int) -> float:
@@ -164,17 +164,17 @@ async def open_all(bootstrap: str, count: int) -> float:
 
 
 async def open_id(wire: GroupWire, name: str) -> None:
-    """Find the coordinator and get a producer id of it, as a client does that has just started."""
+    """Find the coordinator and get a producer id from it, as a client does at its start."""
     finding = find_coordinator.Request(key=name, key_type=KEY_TRANSACTION)
     opening = init_producer_id.Request(
         transactional_id=name, transaction_timeout_ms=TIMEOUT_MS, producer_id=-1, producer_epoch=-1
     )
     deadline = Deadline(SETTLE_SECONDS_MAX)
     while True:
-        found = await wire.ask(find_coordinator, FIND, finding)
+        found = await wire.call(find_coordinator, FIND, finding)
         code = found.error_code
         if code == 0:
-            code = (await wire.ask(init_producer_id, INIT, opening)).error_code
+            code = (await wire.call(init_producer_id, INIT, opening)).error_code
         if code == 0:
             return
         if code not in NOT_YET or deadline.passed:
@@ -183,7 +183,7 @@ async def open_id(wire: GroupWire, name: str) -> None:
 
 
 async def await_coordinator(bootstrap: str) -> None:
-    """Until an id can be opened: the topic that keeps them is made when the first is looked for."""
+    """Wait until an id can be opened: the first request creates the internal topic."""
     wire = await GroupWire.open(bootstrap)
     await open_id(wire, "warm-up")
     await wire.close()

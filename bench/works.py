@@ -1,4 +1,4 @@
-"""The works of a run: what is sent, how often, and at which size.
+"""The works of a run: their messages, rounds and sizes.
 
 A scenario is a list of steps on one fresh topic; a step is one execution of the load program. Warm rounds are
 executed on both sides and not counted: the JVM compiles its hot paths while they run.
@@ -21,7 +21,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Steps on one topic, which is made anew for every round and side."""
+    """Steps on one topic, which is created for every round and side."""
 
     name: str
     steps: tuple[Step, ...]
@@ -31,7 +31,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is sent: enough for seconds of work, or just enough to see that all of it functions."""
+    """The amounts of data: enough for seconds of work, or just enough for a functional check."""
 
     messages_100b: int
     messages_1kb: int
@@ -40,7 +40,7 @@ class Sizes:
     latency_seconds: int
     rounds: int
     stream_rounds: int
-    """Of works that send or read as fast as they can: each takes a second or two, and they scatter most."""
+    """Rounds of works that send or read as fast as they can: each takes a second or two, and they scatter most."""
     warm_rounds: int
     partitions_restart: int
     partitions_many: int
@@ -107,7 +107,7 @@ QUICK = Sizes(
 
 
 def produce(work: str, messages: int, size: int, *arguments: str, clients: int = 1) -> Step:
-    """Clients share the messages: where one is slower than the broker, its own speed is what is measured."""
+    """Clients share the messages: one client that is slower than the broker would limit the figure."""
     counts = ("--messages", str(messages // clients), "--size", str(size))
     return Step(work=work, mode="produce", arguments=(*counts, "--acks", "1", *arguments), clients=clients)
 

@@ -1,7 +1,6 @@
 """At least once: process, then commit. A crash can repeat a message and never loses one.
 
-For work that can be repeated without harm, because it finds what it did before: a row written by its key, a total that
-is set and not added to.
+For work that can be repeated without harm: a row written by its key, a total that is set and not added to.
 
     penstock up
     python examples/at_least_once.py --topic orders --group billing
@@ -39,7 +38,7 @@ def run(consumer: Consumer, topic: str, ledger: str | None, count: int | None) -
         if message.error() is not None:
             raise SystemExit(str(message.error()))
         process(message, ledger)
-        # Only now: whoever takes this partition next begins behind what is committed.
+        # Only now: the next owner of this partition begins at the committed offset.
         consumer.commit(message, asynchronous=False)
         done += 1
 
@@ -49,7 +48,7 @@ def main() -> None:
     parser.add_argument("--bootstrap", help="HOST:PORT; else $PENSTOCK_BOOTSTRAP, else localhost:9092")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--group", required=True)
-    parser.add_argument("--instance", help="a name that stays: a restarted process takes its old place at once")
+    parser.add_argument("--instance", help="group.instance.id: a restarted process keeps its partitions")
     parser.add_argument("--ledger", help="a file to write to instead of the screen")
     parser.add_argument("--count", type=int, help="end after so many messages")
     given = parser.parse_args()

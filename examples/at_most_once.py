@@ -37,7 +37,7 @@ def run(consumer: Consumer, topic: str, ledger: str | None, count: int | None) -
             continue
         if message.error() is not None:
             raise SystemExit(str(message.error()))
-        # From here on this message is behind us, whatever happens: the commit is what counts.
+        # From here on this message is never read again.
         consumer.commit(message, asynchronous=False)
         process(message, ledger)
         done += 1
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--bootstrap", help="HOST:PORT; else $PENSTOCK_BOOTSTRAP, else localhost:9092")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--group", required=True)
-    parser.add_argument("--instance", help="a name that stays: a restarted process takes its old place at once")
+    parser.add_argument("--instance", help="group.instance.id: a restarted process keeps its partitions")
     parser.add_argument("--ledger", help="a file to write to instead of the screen")
     parser.add_argument("--count", type=int, help="end after so many messages")
     given = parser.parse_args()

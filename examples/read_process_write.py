@@ -1,4 +1,4 @@
-"""Exactly once: what was read, what was written and how far the group got become true together, or not at all.
+"""Exactly once: the results and the group's offsets are committed together, or not at all.
 
 For work whose result is messages. A crash at any moment leaves a transaction that is aborted, and the messages that it
 had read are read again; readers with `isolation.level=read_committed` never see what was aborted.
@@ -7,7 +7,7 @@ had read are read again; readers with `isolation.level=read_committed` never see
     python examples/read_process_write.py --source orders --target bills --group billing --name billing-1
 
 Start as many as the source has partitions, each with a `--name` of its own that stays the same over its restarts: a
-second process of the same name fences the first, so that no forgotten one goes on writing.
+second process of the same name fences the first, so that an old one cannot go on writing.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ SECONDS_MAX = 30.0
 
 
 def process(message: Message) -> bytes:
-    """The work itself: it must have no effect but its result."""
+    """The work itself: it must have no effect other than its result."""
     return (message.value() or b"").upper()
 
 
 def step(consumer: Consumer, producer: Producer, target: str, messages: list[Message]) -> None:
-    """One transaction: the results, and the offsets behind what they were made of."""
+    """One transaction: the results, and the offsets after the messages they were made of."""
     producer.begin_transaction()
     following: dict[tuple[str, int], int] = {}
     for message in messages:
         producer.produce(target, process(message), key=message.key())
         following[message.topic(), message.partition()] = message.offset() + 1
     offsets = [TopicPartition(topic, index, offset) for (topic, index), offset in following.items()]
-    # With the member's own metadata: one that has lost its partitions meanwhile is refused here.
+    # With the member's metadata: a member that has lost its partitions is fenced here.
     producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), SECONDS_MAX)
     producer.commit_transaction(SECONDS_MAX)
 
@@ -62,7 +62,7 @@ def run(consumer: Consumer, producer: Producer, target: str, count: int | None, 
             done += len(messages)
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
-                # Fenced by a younger process of the same name, or out of order for good: a restart begins anew.
+                # Fenced by a newer process of the same name, or another fatal error: restart the process.
                 raise
             producer.abort_transaction(SECONDS_MAX)
             rewind(consumer, messages)
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--target", required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument("--name", required=True, help="the transactional id: one per process, the same after a restart")
-    parser.add_argument("--instance", help="a name that stays: a restarted process takes its old place at once")
+    parser.add_argument("--instance", help="group.instance.id: a restarted process keeps its partitions")
     parser.add_argument("--batch", type=int, default=BATCH, help="messages in one transaction, at most")
     parser.add_argument("--count", type=int, help="end after so many messages")
     given = parser.parse_args()
@@ -94,7 +94,7 @@ def main() -> None:
         {
             "bootstrap.servers": bootstrap,
             "transactional.id": given.name,
-            # From librdkafka 2.11 on, with the default a call may not return after the broker was down.
+            # From librdkafka 2.11 on, with the default a call may hang after the broker was down.
             "metadata.recovery.strategy": "none",
         }
     )

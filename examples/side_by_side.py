@@ -1,10 +1,10 @@
-"""The three ways of delivery side by side: each is killed (-9) again and again; what it lost and doubled is counted.
+"""The three kinds of delivery side by side: each is killed (-9) repeatedly; lost and duplicated messages are counted.
 
     penstock up
     python examples/side_by_side.py
     python examples/side_by_side.py --bootstrap localhost:9092 --messages 2000 --kills 10 --seed 7
 
-It makes its own topics, and runs at_most_once.py, at_least_once.py and read_process_write.py from this folder on the
+It creates its own topics, and runs at_most_once.py, at_least_once.py and read_process_write.py from this folder on the
 same messages. The first two write a line per message to a file; the results of the third are messages again.
 """
 
@@ -47,13 +47,13 @@ def fill(bootstrap: str, topic: str, count: int) -> None:
 
 
 def in_file(path: Path) -> Counter[int]:
-    """What the lines of a file say was done; the last one may be half a line."""
+    """The messages in the lines of a file; the last line may be incomplete."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return Counter(int(line) for line in text.splitlines() if line)
 
 
 def in_topic(bootstrap: str, topic: str) -> Counter[int]:
-    """What is committed in a topic, read from its beginning to its end."""
+    """The committed messages of a topic, read from its beginning to its end."""
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -69,7 +69,7 @@ def in_topic(bootstrap: str, topic: str) -> Counter[int]:
         while True:
             message = reader.poll(SECONDS_MAX)
             if message is None:
-                raise SystemExit(f"no answer about {topic}")
+                raise SystemExit(f"no response about {topic}")
             error = message.error()
             if error is None:
                 found[int(message.value() or b"")] += 1
@@ -82,7 +82,7 @@ def in_topic(bootstrap: str, topic: str) -> Counter[int]:
 
 
 class Position:
-    """How far a group has got in partition 0 of a topic."""
+    """The position of a group in partition 0 of a topic."""
 
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         self._reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
@@ -104,7 +104,7 @@ def wait_until(ready: Callable[[], bool], what: str) -> None:
 
 
 def run_killed(command: list[str], position: Position, count: int, kills: int, chance: random.Random) -> None:
-    """Run a program until its group is at the end; kill it some times on the way, each time after it has got on."""
+    """Run a program until its group is at the end; kill it several times, each time after it has made progress."""
     for left in range(kills, -1, -1):
         before = position.now()
         process = subprocess.Popen(command)

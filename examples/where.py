@@ -1,6 +1,6 @@
-"""Where the examples find a broker: as they are told, else $PENSTOCK_BOOTSTRAP, else localhost:9092.
+"""Where the examples find a broker: their argument, else $PENSTOCK_BOOTSTRAP, else localhost:9092.
 
-A client library tries for minutes to reach a broker that is not there. An example asks first, and ends with one line.
+A client library retries an unreachable broker for minutes. An example checks first, and fails with one line.
 
     python examples/where.py [HOST:PORT]
 """
@@ -16,7 +16,7 @@ CONNECT_SECONDS_MAX = 5.0
 
 
 def bootstrap_servers(given: str | None = None) -> str:
-    """The addresses, of which at least one can be connected to; ends the program where none can."""
+    """The addresses, of which at least one accepts connections; exits if none does."""
     servers = given or os.environ.get("PENSTOCK_BOOTSTRAP") or DEFAULT
     for server in servers.split(","):
         host, _, port = server.strip().rpartition(":")

@@ -33,7 +33,7 @@ async def read(bootstrap: str, topic: str) -> int:
 
 
 async def main(bootstrap: str) -> None:
-    # The first producer of a topic makes it, where auto.create.topics.enable is left on.
+    # The first producer of a topic creates it, if auto.create.topics.enable is on.
     topic = f"orders-aiokafka-{uuid.uuid4().hex[:8]}"
     await send(bootstrap, topic)
     count = await asyncio.wait_for(read(bootstrap, topic), 20)

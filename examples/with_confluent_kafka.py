@@ -1,4 +1,4 @@
-"""Orders with confluent-kafka: make a topic, send to it with an idempotent producer, read it back from the start.
+"""Orders with confluent-kafka: create a topic, send to it with an idempotent producer, read it back from the start.
 
 python examples/with_confluent_kafka.py [HOST:PORT]
 """

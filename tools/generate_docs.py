@@ -1,9 +1,9 @@
 """Write docs/reference/ from the code: settings, metrics, commands, errors, APIs.
 
     python tools/generate_docs.py            writes the pages
-    python tools/generate_docs.py --check    fails, naming them, if any is not what the code says now
+    python tools/generate_docs.py --check    fails and names the pages that are out of date
 
-Which requests the client tests send is measured by tools/record_api_use.py and read from docs/reference/api_use.json.
+The requests of the client tests come from docs/reference/api_use.json, which tools/record_api_use.py writes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def page(title: str, *parts: str) -> str:
 
 
 def code(text: object) -> str:
-    """Text in the style of code; nothing for nothing."""
+    """Text in the style of code; empty text stays empty."""
     return f"`{text}`" if str(text) else ""
 
 
@@ -73,7 +73,7 @@ def configs_page() -> str:
         "not set one has the broker's value of the key in the last column.",
         settings_table(TOPIC_KEYS.values()),
         "## Of a group",
-        "Set them with an admin client that knows groups, such as `kafka-configs.sh --entity-type groups`. Those of "
+        "Set them with an admin client that supports groups, such as `kafka-configs.sh --entity-type groups`. Those of "
         "share and streams groups wait until there are such groups.",
         settings_table(GROUP_KEYS.values()),
         "## Of a broker",
@@ -146,9 +146,9 @@ def synonyms(key: Key) -> str:
 def metrics_page() -> str:
     return page(
         "Metrics",
-        "`GET /metrics` at the address in `metrics.listener` answers in Prometheus' text format (or OpenMetrics, or "
-        "gzip, when asked). Names that begin with `kafka_` mean what kafka_exporter means by them. Beside these there "
-        "are the `process_*` metrics of prometheus_client: memory, processor time, open files, start time.",
+        "`GET /metrics` at the address in `metrics.listener` returns Prometheus' text format (on request "
+        "OpenMetrics, or gzip). Names that begin with `kafka_` are kafka_exporter's and mean the same. Beside these "
+        "there are the `process_*` metrics of prometheus_client: memory, processor time, open files, start time.",
         "Histograms count durations in buckets of powers of two, from 32 microseconds to 16.8 seconds.",
         table(
             ("name", "type", "labels", "meaning"),
@@ -250,9 +250,9 @@ def apis_page() -> str:
     absent = [entry.name for key, entry in sorted(TABLE.items()) if key not in rows]
     return page(
         "APIs",
-        "The requests a broker answers, from the handlers' own declarations. *Compared* are the versions whose answers "
+        "The requests that a broker serves, by the handlers' declarations. *Compared* are versions whose responses "
         "tests/differential compares field by field with those recorded from Apache Kafka, and in how many scenarios. "
-        "*Clients* are the modules of tests/protocol that were seen to send the request, the making of their topics "
+        "*Clients* are the modules of tests/protocol that sent the request, the creation of their topics "
         "included, with the versions that their clients chose, as counted by the broker's own metrics.",
         table(
             ("key", "API", "versions", "compared", "clients"),
@@ -274,7 +274,7 @@ def apis_page() -> str:
 def served() -> dict[int, Api]:
     """The rows of every family of handlers.
 
-    Rows are made by methods that use nothing of their object but its methods, so the objects need no collaborators.
+    The methods that make rows use only other methods of their object, so the objects need no collaborators.
     """
     rows: dict[int, Api] = {}
     for found in pkgutil.iter_modules(penstock.api.__path__):

@@ -1,4 +1,4 @@
-"""Write the codec of every API from kio's schema, or check that what is written is what would be written.
+"""Write the codec of every API from kio's schema, or check that the files are up to date.
 
 python tools/generate_wire.py            write src/penstock/wire/api/
 python tools/generate_wire.py --check    name the stale files and exit 1 if there are any
@@ -43,7 +43,7 @@ def sources() -> dict[str, str]:
 
 
 def stale(texts: dict[str, str], output: Path) -> list[str]:
-    """The files whose text differs, those that are missing, and those that nothing writes any more."""
+    """The files whose text differs, missing files, and files that are no longer generated."""
     present = {path.name: path.read_text() for path in output.glob("*.py") if path.name not in KEPT}
     return sorted(name for name in texts.keys() | present.keys() if texts.get(name) != present.get(name))
 

@@ -1,10 +1,10 @@
 """Fetch Apache Kafka's jars by their Maven coordinates into .cache/kafka-<version>/libs.
 
-The broker and its command line tools run from these jars alone, so no distribution is unpacked. Running it again is
-free: the folder appears whole, by one rename, or not at all.
+The broker and its command line tools run from these jars alone, so no distribution is unpacked. Running it again does
+nothing: the folder appears complete, by one rename, or not at all.
 
     python tools/kafka_jars.py            fetch if they are missing, print the folder
-    python tools/kafka_jars.py --check    only say whether they are there (exit status 1 when not)
+    python tools/kafka_jars.py --check    only report whether they exist (exit status 1 if not)
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DEPENDENCY = """    <dependency>
 
 
 class FetchFailed(Exception):
-    """The jars could not be had; the message says what to do."""
+    """The jars could not be fetched; the message says what to do."""
 
 
 def libs_folder(root: Path) -> Path:
@@ -67,7 +67,7 @@ def jar_name(artifact: str, version: str) -> str:
 
 
 def fetch(libs: Path) -> None:
-    """Fill the folder, or leave it as it was."""
+    """Fill the folder, or leave it unchanged."""
     maven = shutil.which("mvn")
     if maven is None:
         raise FetchFailed(
@@ -82,12 +82,12 @@ def fetch(libs: Path) -> None:
         run_maven(maven, pom, filled)
         set_logging_apart(filled)
         if not is_complete(filled):
-            raise FetchFailed(f"mvn ended well, yet {filled} lacks some of {COORDINATES}")
+            raise FetchFailed(f"mvn succeeded, but {filled} lacks some of {COORDINATES}")
         publish(filled, libs)
 
 
 def set_logging_apart(filled: Path) -> None:
-    """Keep the binding that writes to stderr out of the folder the tools load.
+    """Keep the logging binding that writes to stderr out of the folder that the tools load.
 
     The tools stay silent with slf4j-nop; a broker whose class path starts with the logging folder says why it failed.
     """
@@ -123,7 +123,7 @@ def publish(filled: Path, libs: Path) -> None:
     try:
         os.rename(filled, libs)
     except OSError:
-        # Another run was faster; what it left is as good as ours.
+        # Another run has created the same folder.
         if not is_complete(libs):
             raise
 

@@ -2,8 +2,8 @@
 
     python tools/record_api_use.py [MODULE...]
 
-Each module of tests/protocol runs against a broker of its own, which is then asked for `penstock_requests_total`.
-Tests that start brokers themselves are skipped that way, so what is written is seen at least, not at most.
+Each module of tests/protocol runs against a broker of its own, whose `penstock_requests_total` is then scraped; stories
+run once with each client. Tests that start their own brokers are skipped, so the result is a lower bound.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from penstock.testing.broker_process import PenstockProcess
 from penstock.testing.processes import LOOPBACK, free_port
+from protocol.clients.library import CLIENTS
 from protocol.group_members import QUICK
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,15 +35,15 @@ SCRAPE_SECONDS_MAX = 30
 Use = dict[str, list[int]]
 
 
-def requests_of(module: Path) -> Use:
-    """By API, the versions that the module's clients sent."""
+def requests_of(modules: Sequence[Path], client: str = "") -> Use:
+    """By API, the versions that the clients of these modules sent, or one of them."""
     metrics_port = free_port()
     with PenstockProcess(settings={"metrics.listener": f"{LOOPBACK}:{metrics_port}", **QUICK}) as broker:
         before = scrape(metrics_port)
         environment = {**os.environ, "PENSTOCK_TEST_BOOTSTRAP": broker.bootstrap}
-        command = [sys.executable, "-m", "pytest", "-q", str(module)]
+        command = [sys.executable, "-m", "pytest", "-q", "-k", client, *map(str, modules)]
         done = subprocess.run(command, cwd=ROOT, env=environment, timeout=MODULE_SECONDS_MAX, check=False)
-        print(f"{module.stem}: pytest ended with {done.returncode}")
+        print(f"{client or modules[0].stem}: pytest ended with {done.returncode}")
         after = scrape(metrics_port)
     use: Use = {}
     for (api, version), count in sorted(after.items()):
@@ -64,15 +65,19 @@ def scrape(port: int) -> dict[tuple[str, int], float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("modules", nargs="*", help="such as test_kcat; all if none")
+    parser.add_argument("modules", nargs="*", help='such as test_kcat, or "stories of kcat"; all if none')
     wanted: list[str] = parser.parse_args(arguments).modules
     seen: dict[str, Use] = json.loads(API_USE.read_text()) if API_USE.exists() and wanted else {}
-    for module in sorted(TESTS.glob("test_*.py")):
-        if wanted and module.stem not in wanted:
+    stories = sorted(TESTS.glob("test_*_stories.py"))
+    parts = {module.stem: ([module], "") for module in sorted(TESTS.glob("test_*.py")) if module not in stories}
+    parts |= {f"stories of {kind.name}": (stories, kind.name) for kind in CLIENTS}
+    seen = {name: use for name, use in seen.items() if name in parts}
+    for name, (modules, client) in parts.items():
+        if wanted and name not in wanted:
             continue
-        use = requests_of(module)
+        use = requests_of(modules, client)
         if use:
-            seen[module.stem] = use
+            seen[name] = use
     lines = [f"{json.dumps(module)}: {json.dumps(use)}" for module, use in sorted(seen.items())]
     API_USE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(f"written: {API_USE.relative_to(ROOT)}")

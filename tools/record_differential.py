@@ -3,7 +3,7 @@
     python tools/record_differential.py                  every family
     python tools/record_differential.py produce fetch    only these
     python tools/record_differential.py --page           only write docs/differences.md from differences.py
-    python tools/record_differential.py --check          write nothing, say where Kafka now answers otherwise
+    python tools/record_differential.py --check          write nothing, report where Kafka now responds differently
 
 A family's file is replaced as a whole, so a response can only change by a change in the script or in Kafka.
 """
@@ -43,7 +43,7 @@ def play_family(family: str, target: Target) -> recording.Recorded:
 
 
 def report_changes(family: str, played: recording.Recorded) -> int:
-    """Print every field in which these responses differ from the recorded ones; give back how many."""
+    """Print every field in which these responses differ from the recorded ones; returns their number."""
     found = differences_between(recording.load(family), as_loaded(played))
     for difference in found:
         print(f"{family}: {difference}")
@@ -51,7 +51,7 @@ def report_changes(family: str, played: recording.Recorded) -> int:
 
 
 def as_loaded(played: recording.Recorded) -> recording.Recorded:
-    """What the responses are after a way through JSON, where every list is a list."""
+    """The responses after a round trip through JSON, which turns tuples into lists."""
     return {
         name: {version: json.loads(json.dumps(responses)) for version, responses in versions.items()}
         for name, versions in played.items()
@@ -61,8 +61,8 @@ def as_loaded(played: recording.Recorded) -> recording.Recorded:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", help=f"some of: {', '.join(FAMILIES)}")
-    parser.add_argument("--bootstrap", help="a running Apache Kafka to ask, instead of starting one")
-    parser.add_argument("--page", action="store_true", help="only write docs/differences.md from what is declared")
+    parser.add_argument("--bootstrap", help="a running Apache Kafka to use, instead of starting one")
+    parser.add_argument("--page", action="store_true", help="only write docs/differences.md from the declarations")
     parser.add_argument("--check", action="store_true", help="compare with the recordings, write nothing")
     chosen = parser.parse_args()
     if chosen.page:

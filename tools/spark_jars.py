@@ -1,10 +1,10 @@
 """Fetch the jars of Spark's own Kafka connector by their Maven coordinates into .cache/spark-kafka-<version>.
 
-The pyspark package brings everything else. Running it again is free: the folder appears whole, by one rename, or not
-at all.
+The pyspark package brings everything else. Running it again does nothing: the folder appears complete, by one rename,
+or not at all.
 
     python tools/spark_jars.py            fetch if they are missing, print the folder
-    python tools/spark_jars.py --check    only say whether they are there (exit status 1 when not)
+    python tools/spark_jars.py --check    only report whether they exist (exit status 1 if not)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OUTPUT_LINES_SHOWN = 25
 
 
 class FetchFailed(Exception):
-    """The jars could not be had; the message says what to do."""
+    """The jars could not be fetched; the message says what to do."""
 
 
 def jars_folder(root: Path) -> Path:
@@ -46,7 +46,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def fetch(folder: Path) -> None:
-    """Fill the folder, or leave it as it was."""
+    """Fill the folder, or leave it unchanged."""
     maven = shutil.which("mvn")
     if maven is None:
         raise FetchFailed("mvn was not found on PATH: install Maven (Debian: apt install maven)")
@@ -58,7 +58,7 @@ def fetch(folder: Path) -> None:
                 [maven, "-B", "-q", COPY, f"-Dartifact={group}:{artifact}:{version}", f"-DoutputDirectory={filled}"]
             )
         if not is_complete(filled):
-            raise FetchFailed(f"mvn ended well, yet {filled} lacks some of {COORDINATES}")
+            raise FetchFailed(f"mvn succeeded, but {filled} lacks some of {COORDINATES}")
         shutil.rmtree(folder, ignore_errors=True)
         os.rename(filled, folder)
 

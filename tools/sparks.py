@@ -1,9 +1,9 @@
 """Install other versions of PySpark beside the one of .venv, for the tests of them, into .cache/pyspark-<version>.
 
-Running it again is free: a folder appears whole, by one rename, or not at all.
+Running it again does nothing: a folder appears complete, by one rename, or not at all.
 
     python tools/sparks.py            install what is missing, print the folders
-    python tools/sparks.py --check    only say what is missing (exit status 1 if anything is)
+    python tools/sparks.py --check    only report missing versions (exit status 1 if there are any)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OUTPUT_LINES_SHOWN = 25
 
 
 class InstallFailed(Exception):
-    """A version could not be had; the message says what to do."""
+    """A version could not be installed; the message says what to do."""
 
 
 def spark_folder(root: Path, version: str) -> Path:
@@ -35,14 +35,14 @@ def is_complete(folder: Path) -> bool:
 
 
 def install(folder: Path, version: str) -> None:
-    """Fill the folder, or leave it as it was."""
+    """Fill the folder, or leave it unchanged."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="install-") as scratch:
         filled = Path(scratch) / "packages"
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         run_pip([*command, "--no-deps", "--no-compile", "--target", str(filled), f"pyspark=={version}"])
         if not is_complete(filled):
-            raise InstallFailed(f"pip ended well, yet {filled} has no pyspark/jars")
+            raise InstallFailed(f"pip succeeded, but {filled} has no pyspark/jars")
         shutil.rmtree(folder, ignore_errors=True)
         os.rename(filled, folder)
 

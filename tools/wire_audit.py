@@ -2,8 +2,8 @@
 
     python tools/wire_audit.py kafka-clients-4.3.1.jar
 
-Prints every difference in fields, versions, types, defaults and nullability, and what the table of fields that may
-not be dropped should hold. Not part of the tests: it needs the jar. Run it when kio is updated.
+Prints every difference in fields, versions, types, defaults and nullability, and the changes that the table of fields
+that may not be dropped needs. Not part of the tests: it needs the jar. Run it when kio is updated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def load(jar: str) -> dict[str, Definition]:
 
 
 def versions(text: str | None, among: set[int]) -> set[int]:
-    """The versions a range like ``3+`` or ``0-2`` names, of those that are there."""
+    """The versions in a range like ``3+`` or ``0-2``, among those that exist."""
     if text is None or text == "none":
         return set()
     first, plus, _ = text.partition("+")

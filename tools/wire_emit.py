@@ -1,4 +1,4 @@
-"""From the schema of an API to the Python module that reads and writes it."""
+"""Generates the Python module that reads and writes an API from its schema."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def literal(value: object) -> str:
 
 
 class ModuleSource:
-    """One module's text, and the names it turns out to need."""
+    """One module's text, and the names that it imports."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -148,7 +148,8 @@ class ModuleSource:
             yield f"        self.{field.name}{self.assignment(field, side)}"
 
     def error_fields(self, struct: Struct) -> Iterator[str]:
-        """Where errors are counted: the struct's own code, and the lists whose elements hold codes at any depth."""
+        """The fields with error codes, for metrics: the struct's own, and lists whose elements have some at any
+        depth."""
         codes = [field.name for field in struct.fields if field.is_error]
         assert len(codes) <= 1, f"{struct.name} has several error codes"
         if codes:
@@ -184,7 +185,7 @@ class ModuleSource:
         return f" = {name}"
 
     def default(self, field: Field, side: str) -> str:
-        """A fresh default, as an expression."""
+        """The default as an expression."""
         if field.kind == "struct" and not field.array and not field.nullable:
             return f"{self.class_name(field.struct or '', side)}()"
         return literal(field.default)
@@ -304,7 +305,7 @@ class ModuleSource:
             yield "    pass"
 
     def refusals(self, fields: list[Field], side: str) -> Iterator[str]:
-        """What a version without these fields says to a value in them."""
+        """Code that refuses a value in a field that a version lacks."""
         for field in fields:
             if not field.ignorable:
                 yield f"if {self.differs(field, side)}:"
@@ -391,7 +392,7 @@ class ModuleSource:
 
 
 def groups(struct: Struct) -> Iterator[tuple[list[Field], str | None]]:
-    """Fields in order, neighbours of equal versions together with the test for these versions; tagged ones left out."""
+    """Fields in order, without tagged ones, neighbours of equal versions grouped with the test for these versions."""
     for field in struct.fields:
         assert not field.tagged or field.tagged == field.versions, field
     plain = [field for field in struct.fields if not field.tagged]

@@ -1,4 +1,4 @@
-"""Facts about the protocol that kio's dataclasses do not carry."""
+"""Facts about the protocol that kio's dataclasses do not have."""
 
 KRAFT = frozenset(
     {
@@ -24,7 +24,7 @@ NOT_SERVED = frozenset({"GetTelemetrySubscriptions", "PushTelemetry", "StreamsGr
 """APIs for metrics of clients and for groups of Kafka Streams, which no part of penstock handles."""
 
 NOT_GENERATED = KRAFT | NOT_SERVED
-"""A codec that nothing uses is not generated. Take a name out and run ``make generate`` to get its module."""
+"""APIs without a generated codec. Remove a name and run ``make generate`` to get its module."""
 
 NEVER_DROPPED: frozenset[str] = frozenset(
     {
@@ -121,7 +121,7 @@ NEVER_DROPPED: frozenset[str] = frozenset(
         "UpdateFeaturesRequest.Request.validate_only",
     }
 )
-"""Fields (message.struct.field) that no message loses silently: to set one in a version that lacks it is an error.
+"""Fields (message.struct.field) that are never dropped silently: setting one in a version that lacks it is an error.
 
-The rest are lost without a word, as in Apache Kafka, whose definitions call them ignorable. ``wire_audit.py`` compares.
+Other fields are dropped, as in Apache Kafka, whose definitions mark them as ignorable. ``wire_audit.py`` compares.
 """

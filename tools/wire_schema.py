@@ -1,4 +1,4 @@
-"""The protocol's schema as kio's dataclasses tell it: a class per message and version, a model per message."""
+"""Reads the protocol's schema from kio's dataclasses, a class per message and version, into a model per message."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Struct:
 
 @dataclasses.dataclass(kw_only=True)
 class Message:
-    """A request or a response: its own fields first, then the structs it is made of, inner ones first."""
+    """A request or a response: its own fields, and the structs in them, inner ones first."""
 
     root: Struct
     structs: list[Struct]
@@ -152,7 +152,7 @@ def entity_of(annotation: Any) -> Any:
 
 
 def merge(struct: Struct, fields: list[Field], version: int) -> None:
-    """Add one version's fields to those of the others, a new one right before the next that is known."""
+    """Merge one version's fields into those of the others, each new field before its next known neighbour."""
     known = {field.name: field for field in struct.fields}
     for place, field in enumerate(fields):
         old = known.get(field.name)

@@ -1,4 +1,4 @@
-/* One producer that waits for each answer: its records, then the end of their transaction, without a client library.
+/* One producer that waits for each response: its records, then the end of their transaction, without a client library.
  *
  * The requests are those of transaction version 2 (Produce 12, EndTxn 5): records add their partitions themselves, and
  * every end brings the epoch of the next transaction. With --plain the same records are sent without a transaction.
@@ -64,7 +64,7 @@ static void begin_request(struct bytes *to, int key, int version) {
     put_integer(to, 0, 4); /* size: at the end */
     put_integer(to, key, 2);
     put_integer(to, version, 2);
-    put_integer(to, 0, 4); /* correlation id: one answer at a time is waited for, in order */
+    put_integer(to, 0, 4); /* correlation id: one response at a time is awaited, in order */
     put_integer(to, sizeof client - 1, 2);
     put(to, client, sizeof client - 1);
     put_unsigned_varint(to, 0);
@@ -113,7 +113,7 @@ static bool passes(int error) {
     return error == CONCURRENT_TRANSACTIONS || error == LOADING || error == NOT_AVAILABLE || error == NOT_COORDINATOR;
 }
 
-/* Asks until nothing of before is under way any more; the answer gives the producer its id and epoch. */
+/* Retries until the previous transaction has ended; the response has the producer id and epoch. */
 static void ask_for_producer(struct exchange *exchange, const struct bytes *request, const char *what) {
     /* correlation id, tags, throttle time, error code, producer id, epoch */
     enum { CODE_AT = 4 + 1 + 4, ID_AT = CODE_AT + 2, EPOCH_AT = ID_AT + 8 };
@@ -216,7 +216,7 @@ static void sign(struct request *request, struct producer producer) {
         sign_batch(request->bytes.data + request->batch_at[part], producer, request->sequence);
 }
 
-/* The first error code among the partitions of an answer to Produce; 0 when all took what was sent. */
+/* The first error code among the partitions of a Produce response; 0 when all took what was sent. */
 static int refusal(const struct exchange *exchange, int parts) {
     /* correlation id, tags, one topic, its name, its partitions; then each partition's index */
     size_t at = 4 + 1 + 1 + 1 + strlen(exchange->options->topic) + 1 + 4;

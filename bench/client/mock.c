@@ -12,7 +12,7 @@
 
 enum { BROKERS = 1, REPLICAS = 1 };
 
-/* The cluster needs a client to live in, which itself talks to nobody. */
+/* The cluster needs a client to live in, which itself connects to no broker. */
 static rd_kafka_t *open_host(void) {
     char why[512];
     rd_kafka_conf_t *conf = rd_kafka_conf_new();

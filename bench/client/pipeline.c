@@ -167,7 +167,7 @@ static void watch(int poll, struct connection *connection, int operation, bool w
         fail("epoll: %s", strerror(errno));
 }
 
-/* Serves one connection; whether all its requests are answered and no more will be sent. */
+/* Serves one connection; whether all its requests have a response and no more will be sent. */
 static bool serve(struct run *run, int poll, struct connection *connection, uint32_t events) {
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
         receive(run, connection);

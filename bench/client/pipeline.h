@@ -1,4 +1,4 @@
-/* Requests over raw sockets: every connection keeps a fixed number in flight, and every answer is checked.
+/* Requests over raw sockets: every connection keeps a fixed number in flight, and every response is checked.
  *
  * A request is encoded once; its correlation id, and what `stamp` writes, change from one to the next.
  */
@@ -19,7 +19,7 @@ void put_varint(struct bytes *to, int64_t value);
 
 uint32_t integer_at(const uint8_t *data);
 
-/* A socket to a broker that waits for what it is asked. */
+/* A connected socket to a broker. */
 int connect_to(const char *bootstrap);
 
 /* A socket that waits for connections on a free port of this machine alone, and its address. */
@@ -30,7 +30,7 @@ struct pipeline {
     const struct options *options;
     const char *what;      /* in the words of a refusal */
     struct bytes request;  /* with its size before it; the correlation id stands at CORRELATION_AT */
-    size_t error_at;       /* where in an answer, counted from its correlation id, the error code stands */
+    size_t error_at;       /* where in a response, counted from its correlation id, the error code stands */
     double bytes_each;     /* payload of one request, for the report */
     void (*stamp)(uint8_t *request, int connection, int32_t number); /* or none */
 };

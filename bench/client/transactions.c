@@ -1,4 +1,4 @@
-/* One producer, one transaction after the other; the clock stops when the end of the last one is answered.
+/* One producer, one transaction after the other; the clock stops when the end of the last one is acknowledged.
  *
  * Every second transaction can be aborted: its records are written all the same, and then taken back.
  */

@@ -1,6 +1,6 @@
-"""Makes the topics of the reference pipeline and sends orders: python orders.py [HOST:PORT [COUNT]]
+"""Creates the topics of the reference pipeline and sends orders: python orders.py [HOST:PORT [COUNT]]
 
-Most orders come in time; every fiftieth is a minute old, and every hundredth is no JSON.
+Most orders are in time; every fiftieth is a minute old, and every hundredth is not JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SECONDS_MAX = 60
 
 
 def make_topics(bootstrap: str) -> None:
-    """Those that are not there."""
+    """Create the missing topics."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     there = admin.list_topics(timeout=SECONDS_MAX).topics
     wanted = [

@@ -1,7 +1,7 @@
 """Orders joined with their payments, two topics, into a third: python join_topics.py [HOST:PORT]
 
-A payment counts if it comes within ten minutes of its order. What has no partner is forgotten once the watermarks have
-passed, so the state of the join stays small; what is paid is written once.
+A payment counts if it arrives within ten minutes of its order. Rows without a partner are dropped once the watermarks
+have passed, so the state of the join stays small; paid orders are written once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def paid_orders(orders: DataFrame, payments: DataFrame) -> DataFrame:
 
 
 def run(spark: SparkSession, bootstrap: str, folder: str) -> list[Any]:
-    """Join what is in the topics and return what has been written."""
+    """Join the topics and return the rows written."""
     brokers = {"kafka.bootstrap.servers": bootstrap}
 
     def stream(topic: str) -> DataFrame:

@@ -1,7 +1,7 @@
 """The average of the last five minutes, every minute, of readings in a topic: python moving_average.py [HOST:PORT]
 
-A window is written once it is closed: once a reading has come that is two minutes younger than its end. Readings
-that are later than that are counted out.
+A window is written when it is closed, by a reading that is two minutes younger than its end. Later readings are
+dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def averages(readings: DataFrame) -> DataFrame:
 
 
 def run(spark: SparkSession, bootstrap: str, folder: str) -> list[Any]:
-    """Read what is in the topic, write what is closed, and return it."""
+    """Read the topic, write the closed windows, and return them."""
     brokers = {"kafka.bootstrap.servers": bootstrap}
     typed = {"subscribe": READINGS, "startingOffsets": "earliest", "value.format": "json", "value.schema": SCHEMA}
     readings = spark.readStream.format("penstock").options(**brokers, **typed).load().select("value.*")

@@ -2,7 +2,7 @@
 
 Every change in the topic closes the customer's current row and opens a new one: who lived where, from when to when. A
 batch becomes one commit of the table, which also holds how far each partition has been read. So a record changes the
-table once, whatever is killed, and also where the checkpoint is older than the table or was lost.
+table once, even if processes are killed, or the checkpoint is older than the table or lost.
 
 It needs penstock[lake]. Current rows are compared in the driver: they must fit into its memory.
 """
@@ -96,7 +96,7 @@ def versions(rows: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[
 
 
 def run(spark: SparkSession, bootstrap: str, folder: str) -> list[dict[str, Any]]:
-    """Read what is in the topic and return the history."""
+    """Read the topic and return the history."""
     schema = "customer string, city string, changed_at timestamp"
     reader = spark.readStream.format("penstock").option("kafka.bootstrap.servers", bootstrap)
     reader = reader.option("subscribe", CUSTOMERS).option("startingOffsets", "earliest")

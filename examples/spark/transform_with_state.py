@@ -1,7 +1,7 @@
 """An alert for three failed logins of a user in a row: python transform_with_state.py [HOST:PORT]
 
 `transformWithState` (Spark 4.1 and newer) keeps a counter for each user, in RocksDB and in the checkpoint. It needs the
-package protobuf, which pyspark[connect] brings along.
+package protobuf, which pyspark[connect] installs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FailuresInARow(StatefulProcessor):
 
 
 def run(spark: SparkSession, bootstrap: str, folder: str) -> list[Any]:
-    """Read what is in the topic and return the alerts that have been written."""
+    """Read the topic and return the alerts that have been written."""
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
     brokers = {"kafka.bootstrap.servers": bootstrap}
     typed = {"subscribe": LOGINS, "value.format": "json", "value.schema": "user string, success boolean"}

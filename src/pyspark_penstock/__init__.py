@@ -1,6 +1,6 @@
 """Spark reads topics as tables and streams, and writes to them exactly once: ``format("penstock")``.
 
-Spark finds `DefaultSource` by this package's name: nothing is registered. What a query does not use is not imported.
+Spark finds `DefaultSource` by this package's name, without registration. Modules are imported when a query needs them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _given(options: Mapping[str, str]) -> dict[str, str]:
-    """The options of a query, which has some unless it is of a table of the catalog."""
+    """The options of a query; WrongOption for a table of the catalog, whose options Spark does not pass."""
     from pyspark_penstock.errors import WrongOption
 
     given = dict(options)

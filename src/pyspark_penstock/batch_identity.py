@@ -1,8 +1,8 @@
-"""What a micro-batch reads: the offsets that Spark noted in the query's checkpoint before it ran the batch.
+"""The identity of a micro-batch: the offsets that Spark wrote to the query's checkpoint before it ran the batch.
 
 A batch's number does not identify it. A checkpoint that was lost, copied or restored from a backup gives the same
 number to other rows. Spark plans a batch once, writes the plan to ``<checkpoint>/offsets/<number>``, and replays the
-batch from that file; so whether two batches are the same is answered by the file. See `BatchOffsets.compare`.
+batch from that file; so two batches are the same if this file is the same. See `BatchOffsets.compare`.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DIGEST_CHARACTERS = 20
-"""Of a SHA-256 in hexadecimal: 80 bits, enough where only accidents are to be told apart."""
+"""Hexadecimal digits of a SHA-256 that are kept: 80 bits, enough against accidental collisions."""
 TEXT_CHARACTERS_MAX = 300
 METADATA_LINES = 2
 """The version, and the batch's time and settings; the offsets of each source follow."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _LOCAL_ADDRESS = re.compile(r"file:(//[^/]*)?")
-"""What comes before the path. The path is taken as it stands, as Hadoop does: `%20` and `#` are parts of names."""
+"""The prefix of a path in an address. The path is not decoded, as in Hadoop: `%20` and `#` are parts of names."""
 
 
 class Sameness(enum.Enum):
-    """What the offsets of two batches of one number say about them."""
+    """Whether two batches of one number are the same, as far as their offsets tell."""
 
     SAME_PLAN = "same plan"
-    """One batch, planned once: a replay, whatever rows the query made of it this time."""
+    """One batch, planned once: a replay, even if the query produced other rows this time."""
     SAME_OFFSETS = "same offsets"
     """Planned twice, from the same offsets to the same offsets: one batch if its rows are the same too.
 
-    The offset of some sources (files) is a position in a list that is part of the checkpoint, so that equal offsets of
-    two checkpoints may mean different input.
+    The offset of some sources (files) is a position in a list in the checkpoint, so equal offsets of two checkpoints
+    may mean different input.
     """
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOffsets:
-    """Where a batch begins and ends in its sources, as digests, and in words for an error message."""
+    """Where a batch begins and ends in its sources, as digests, and as text for error messages."""
 
     plan: str
-    """Digest of Spark's entry for the batch, with the time at which it was planned."""
+    """Digest of Spark's entry for the batch, which includes the time of its planning."""
     start: str
-    """Digest of the offsets at which the batch before ended; empty for the first batch."""
+    """Digest of the offsets at which the previous batch ended; empty for the first batch."""
     end: str
     """Digest of the offsets at which this batch ends."""
     text: str
@@ -82,7 +82,7 @@ def offsets_in_foreach_batch(table: DataFrame, batch: int) -> BatchOffsets | Non
 
 def _offsets(batch: int, read: Callable[[int], str | None]) -> BatchOffsets | None:
     entry = read(batch)
-    # An object store that cannot be reached takes seconds to say so: it is asked once.
+    # An unreachable object store takes seconds to fail, so it is tried once.
     before = read(batch - 1) if batch > 0 and entry is not None else ""
     if entry is None or before is None:
         return None
@@ -116,12 +116,12 @@ def _read(checkpoint: str, name: str) -> str | None:
 
 
 def _read_remote(address: str) -> str | None:
-    # Arrow comes without types; a module that is imported by name is untyped and says so.
+    # pyarrow has no types; a module imported by name is Any.
     arrow_fs: Any = import_module("pyarrow.fs")
     try:
         files, path = arrow_fs.FileSystem.from_uri(address.replace("s3a://", "s3://"))
         with files.open_input_stream(path) as stream:
             return bytes(stream.read()).decode()
     except Exception:
-        # Whatever a file system of another make raises: its credentials may be Spark's alone.
+        # Any exception of a third-party file system: only Spark may have its credentials.
         return None

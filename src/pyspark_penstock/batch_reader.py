@@ -1,4 +1,4 @@
-"""A topic as a table: what is in it between a start and an end that are looked up when the query is planned."""
+"""A topic as a table: its records between a start and an end that are looked up when the query is planned."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyspark_penstock.spark_internals import exempt_imports_from_collection, off
 
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The range that one task reads."""
 
     wanted: OffsetRange
 
@@ -41,7 +41,7 @@ def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[Any]:
 
 
 def check_schema(options: ReadOptions, schema: StructType) -> None:
-    """Columns are chosen by options: a schema of the user's own would be another promise."""
+    """Refuse a user's own schema: options choose the columns."""
     expected = read_schema(options)
     if schema.fieldNames() != expected.fieldNames():
         raise WrongOption("Kafka source has a fixed schema and cannot be set with a custom one")
@@ -59,9 +59,9 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self.bounds = Bounds()
-        """What filters of the query say about partitions, offsets and times."""
+        """Bounds on partitions, offsets and times from the filters of the query."""
         if options.filter_pushdown:
-            # Spark keeps what is planned with a frame's filters for the frame's next query, which may have none.
+            # Spark reuses a plan made with a frame's filters for the frame's next query, which may have none.
             offer_filter_pushdown(self, FilterPush(self))
 
     def __repr__(self) -> str:
@@ -95,8 +95,8 @@ class BatchReader(DataSourceReader):
         return [RangePartition(each) for each in chosen]
 
     def _check(self, cluster: Cluster, start: Offsets, end: Offsets) -> None:
-        """A start that the log has passed, or an end that it has not reached, is lost data; an end before the start is
-        a mistake."""
+        """Report a start before the log start, or an end beyond the log end, as lost data; refuse an end before the
+        start."""
         self._check_ends(cluster, start, end)
         earliest = cluster.earliest(start)
         for (topic, partition), first in sorted(start.items()):
@@ -115,7 +115,7 @@ class BatchReader(DataSourceReader):
                 start[topic, partition] = min(earliest[topic, partition], last)
 
     def _check_ends(self, cluster: Cluster, start: Offsets, end: Offsets) -> None:
-        """Only offsets that the user has written can lie beyond the end of a log."""
+        """Report ends beyond the end of a log as lost data; only offsets that a user wrote can be so."""
         if not isinstance(self._options.end, AtOffsets):
             return
         for place, last in sorted(cluster.latest(end).items()):
@@ -128,6 +128,6 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, RangePartition):
-            # Spark's way of saying that there is nothing to read.
+            # Spark passes None for an empty plan.
             return iter(())
         return read_range(self._options, partition.wanted)

@@ -1,8 +1,7 @@
-"""The memory of one Arrow batch while records are copied into it, and then of a later batch.
+"""Reusable memory of Arrow batches into which records are copied.
 
-New memory comes as pages that were never touched, and touching them costs as much as the copy that fills them. So a
-room is used again as soon as nothing that was made of it exists: Arrow's buffers hold a `Lease` of their room, and a
-room whose lease has been deleted is free.
+The first write to new pages costs as much as the copy that fills them. So a room is reused as soon as no Arrow object
+made of it exists: Arrow's buffers hold a `Lease` of their room, and a room whose lease has been deleted is free.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _TIMESTAMP: Any = pyarrow.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """The records of one batch, uncompressed: where they are and what their header says."""
+    """The uncompressed records of one batch: their position and fields of their header."""
 
     data: Buffer
     start: int
@@ -35,7 +34,7 @@ class Span:
 
 
 class Repeated:
-    """Columns of one range that say the same in every row: made once, as long as the longest chunk so far."""
+    """Constant columns of one range: created once, as long as the longest chunk so far."""
 
     def __init__(self, *, topic: str, partition: int) -> None:
         self._topic = topic.encode()
@@ -72,7 +71,7 @@ def _int32(numbers: Any) -> Any:
 
 
 class Room:
-    """Buffers for so many rows, with so many bytes of keys and as many of values."""
+    """Buffers for a number of rows, and for so many bytes of keys and as many of values."""
 
     def __init__(self, *, rows: int, size: int, headers_max: int | None) -> None:
         self.offsets: Any = numpy.empty(rows, numpy.int64)
@@ -86,11 +85,11 @@ class Room:
         self._lent: weakref.ref[Lease] | None = None
 
     def is_free(self) -> bool:
-        """Whether nothing that was made of it exists any more, not even a slice of a column."""
+        """Whether no Arrow object made of it exists any more, not even a slice of a column."""
         return self._lent is None or self._lent() is None
 
     def lease(self) -> Lease:
-        """For one chunk."""
+        """Lease the room for one chunk."""
         assert self.is_free(), "the room's last lease is still held"
         made = Lease(self._arrays)
         self._lent = weakref.ref(made)
@@ -98,7 +97,7 @@ class Room:
 
 
 class Lease:
-    """The right to use a room: every Arrow buffer that was made of the room holds it, and it holds the memory."""
+    """The right to use a room: every Arrow buffer made of the room holds it, and it holds the memory."""
 
     __slots__ = ("__weakref__", "_arrays")
 
@@ -174,7 +173,7 @@ class Chunk:
         self._headers = None if room.headers is None else room.headers.emptied()
         self._filled = BlobRows(room.offsets, room.times, self._keys, self._values, self._headers, first, last)
         self._time_types: list[tuple[int, int]] = []
-        """From which row on times are of which type."""
+        """The row from which on each timestamp type applies."""
 
     @property
     def rows(self) -> int:
@@ -200,7 +199,7 @@ class Chunk:
         return self._room.values.array(self._lease, self._values, _BINARY)
 
     def column(self, name: str) -> Any:
-        """One of the columns that stand in a chunk."""
+        """A column of the chunk, by its name."""
         match name:
             case "value" | "value_bytes":
                 return self.values()
@@ -217,7 +216,7 @@ class Chunk:
             case "timestampType":
                 return self._timestamp_types()
             case _:
-                assert name == HEADERS_COLUMN, f"{name} does not stand in a chunk"
+                assert name == HEADERS_COLUMN, f"{name} is not a column of a chunk"
                 return self._header_lists()
 
     def _numbers(self, kind: Any, numbers: Any) -> Any:
@@ -232,6 +231,6 @@ class Chunk:
         return _int32(kinds)
 
     def _header_lists(self) -> Any:
-        assert self._headers is not None, "headers were not asked for"
+        assert self._headers is not None, "headers were not requested"
         assert self._room.headers is not None, "there is no room for headers"
         return self._room.headers.array(self._lease, self._headers, self.rows)

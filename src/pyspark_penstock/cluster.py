@@ -1,4 +1,4 @@
-"""What the driver asks brokers: which partitions there are, where they begin and end, and where groups are."""
+"""The driver's requests to brokers: partitions, their first and last offsets, and the offsets of groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark_penstock.offsets import EARLIEST, LATEST, Offsets, Place, named
 from pyspark_penstock.topic_options import Subscription
 
 OFFSET_FETCH_VERSION_MAX = 7
-"""Later versions ask for several groups at once."""
+"""Later versions are for several groups at once."""
 OFFSET_COMMIT_VERSION_MAX = 8
 NOTHING_COMMITTED = -1
 NO_SUCH_TIME = -1
@@ -30,7 +30,7 @@ class MissingTopic(PenstockRuntimeError):
 
 
 class Cluster:
-    """Questions about the topics of one subscription. All are asked again while brokers are away or leaders move."""
+    """Requests about the topics of one subscription, retried while brokers are unavailable or leaders move."""
 
     def __init__(self, link: BrokerLink, subscription: Subscription, *, read_committed: bool) -> None:
         self._link = link
@@ -44,7 +44,7 @@ class Cluster:
 
     def places(self) -> frozenset[Place]:
         """The partitions of the subscription that exist now."""
-        return self._link.patiently("looking at the topics", self._places)
+        return self._link.retrying("looking up topics", self._places)
 
     def _places(self) -> frozenset[Place]:
         wanted = self._subscription
@@ -62,7 +62,7 @@ class Cluster:
         return frozenset((topic, partition) for topic, partitions in topics.items() for partition in partitions)
 
     def require(self) -> frozenset[Place]:
-        """The same, but a topic or partition that is named and does not exist is an error."""
+        """The same; MissingTopic if a topic or partition that the subscription names does not exist."""
         found = self.places()
         wanted = self._subscription
         missing = sorted(set(wanted.topics) - {topic for topic, _ in found})
@@ -76,7 +76,7 @@ class Cluster:
         return self._link.topic_id(topic)
 
     def leader(self, topic: str, partition: int) -> Address | None:
-        """Where the partition can be read, so that tasks need not ask; None where that is not known now."""
+        """The leader of a partition, so that tasks need not look it up; None if it is not known now."""
         try:
             return self._link.leader(topic, partition)
         except (LinkDown, BrokerError):
@@ -88,12 +88,12 @@ class Cluster:
         return self.at(dict.fromkeys(places, EARLIEST))
 
     def latest(self, places: Iterable[Place]) -> Offsets:
-        """The offset after the last record that may be read; with read_committed, of the last that is decided."""
+        """The end offset for readers: the high watermark, or with read_committed the last stable offset."""
         return self.at(dict.fromkeys(places, LATEST))
 
     def at(self, times: Mapping[Place, int]) -> Offsets:
-        """The first offset of a time or later, or of EARLIEST or LATEST; NO_SUCH_TIME where there is none."""
-        return self._link.patiently("looking up offsets", lambda: self._at(times)) if times else {}
+        """The first offset at or after a time, or at EARLIEST or LATEST; NO_SUCH_TIME if there is none."""
+        return self._link.retrying("looking up offsets", lambda: self._at(times)) if times else {}
 
     def _at(self, times: Mapping[Place, int]) -> Offsets:
         by_leader: dict[Address, list[Place]] = {}
@@ -103,24 +103,26 @@ class Cluster:
         for address, places in by_leader.items():
             topics: dict[str, list[list_offsets.ListOffsetsPartition]] = {}
             for topic, partition in places:
-                asked = list_offsets.ListOffsetsPartition(partition_index=partition, timestamp=times[topic, partition])
-                topics.setdefault(topic, []).append(asked)
+                requested = list_offsets.ListOffsetsPartition(
+                    partition_index=partition, timestamp=times[topic, partition]
+                )
+                topics.setdefault(topic, []).append(requested)
             request = list_offsets.Request(
                 replica_id=-1,
                 isolation_level=self._isolation,
                 topics=[list_offsets.ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
             )
-            answer = self._link.ask(address, list_offsets, request, LIST_OFFSETS_VERSION_MAX)
-            for topic in answer.topics:
+            response = self._link.call(address, list_offsets, request, LIST_OFFSETS_VERSION_MAX)
+            for topic in response.topics:
                 for part in topic.partitions:
                     raise_for(part.error_code, f"{topic.name}-{part.partition_index}")
                     found[topic.name, part.partition_index] = part.offset
         return found
 
     def record_bytes(self, places: Iterable[Place]) -> dict[Place, float]:
-        """How large an offset of a partition is on average, by its size on disk and the offsets it has there."""
+        """The average bytes per offset of a partition, from its size on disk and its number of offsets."""
         wanted = list(places)
-        sizes = self._link.patiently("looking up sizes", lambda: self._sizes(wanted))
+        sizes = self._link.retrying("looking up sizes", lambda: self._sizes(wanted))
         earliest, latest = self.earliest(wanted), self.latest(wanted)
         return {place: sizes.get(place, 0) / max(1, latest[place] - earliest[place]) for place in wanted}
 
@@ -133,12 +135,12 @@ class Cluster:
             topics: dict[str, list[int]] = {}
             for topic, partition in led:
                 topics.setdefault(topic, []).append(partition)
-            asked = [
+            requested = [
                 describe_log_dirs.DescribableLogDirTopic(topic=topic, partitions=parts)
                 for topic, parts in topics.items()
             ]
-            answer = self._link.ask(address, describe_log_dirs, describe_log_dirs.Request(topics=asked))
-            for directory in answer.results:
+            response = self._link.call(address, describe_log_dirs, describe_log_dirs.Request(topics=requested))
+            for directory in response.results:
                 raise_for(directory.error_code, f"log directory {directory.log_dir}")
                 for topic in directory.topics:
                     for part in topic.partitions:
@@ -172,8 +174,8 @@ class Cluster:
                 "are created or deleted while the query is running. Use -1 for latest, -2 for earliest.\n"
                 f"Specified: {named(limit.offsets)} Assigned: {named(places)}"
             )
-        asked = {place: offset for place, offset in limit.offsets.items() if offset in (EARLIEST, LATEST)}
-        return {**limit.offsets, **self.at(asked)}
+        requested = {place: offset for place, offset in limit.offsets.items() if offset in (EARLIEST, LATEST)}
+        return {**limit.offsets, **self.at(requested)}
 
     def _timed(self, limit: AtTime, places: frozenset[Place], *, starting: bool) -> Offsets:
         if limit.timestamps_ms is None:
@@ -208,7 +210,7 @@ class Cluster:
     # Groups
 
     def committed(self, group: str, places: Iterable[Place]) -> Offsets:
-        """What a group has committed; partitions of which it has nothing are left out."""
+        """The committed offsets of a group; partitions without one are omitted."""
         wanted: dict[str, list[int]] = {}
         for topic, partition in places:
             wanted.setdefault(topic, []).append(partition)
@@ -216,10 +218,10 @@ class Cluster:
             offset_fetch.OffsetFetchRequestTopic(name=name, partition_indexes=parts) for name, parts in wanted.items()
         ]
         request = offset_fetch.Request(group_id=group, topics=topics)
-        answer = self._of_group(group, offset_fetch, request, OFFSET_FETCH_VERSION_MAX)
-        raise_for(answer.error_code, f"group {group}")
+        response = self._of_group(group, offset_fetch, request, OFFSET_FETCH_VERSION_MAX)
+        raise_for(response.error_code, f"group {group}")
         found: Offsets = {}
-        for topic in answer.topics:
+        for topic in response.topics:
             for part in topic.partitions:
                 raise_for(part.error_code, f"group {group}")
                 if part.committed_offset != NOTHING_COMMITTED:
@@ -227,7 +229,7 @@ class Cluster:
         return found
 
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
-        """Say that everything below these offsets has been processed, as a consumer of the group would."""
+        """Commit these offsets to a group, as one of its consumers would."""
         topics: dict[str, list[offset_commit.OffsetCommitRequestPartition]] = {}
         for (topic, partition), offset in offsets.items():
             part = offset_commit.OffsetCommitRequestPartition(
@@ -241,13 +243,13 @@ class Cluster:
                 offset_commit.OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()
             ],
         )
-        answer = self._of_group(group, offset_commit, request, OFFSET_COMMIT_VERSION_MAX)
-        for topic in answer.topics:
+        response = self._of_group(group, offset_commit, request, OFFSET_COMMIT_VERSION_MAX)
+        for topic in response.topics:
             for part in topic.partitions:
                 raise_for(part.error_code, f"committing {topic.name}-{part.partition_index} to group {group}")
 
     def _of_group(self, group: str, api: ModuleType, request: Any, version_max: int) -> Any:
-        return self._link.patiently(
-            f"asking the coordinator of group {group}",
-            lambda: self._link.ask(self._link.coordinator(group), api, request, version_max),
+        return self._link.retrying(
+            f"the coordinator of group {group}",
+            lambda: self._link.call(self._link.coordinator(group), api, request, version_max),
         )

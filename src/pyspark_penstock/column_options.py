@@ -1,4 +1,4 @@
-"""The options that say which columns a read has, and of which types: ``columns``, ``key.format``, ``value.format``."""
+"""The options that choose the columns of a read and their types: ``columns``, ``key.format``, ``value.format``."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ HEADER_FORMATS = ("array", "map")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueFormat:
-    """How keys or values are parsed: ``json``, ``avro`` or ``string``, and their schema as it was given."""
+    """How keys or values are parsed: ``json``, ``avro`` or ``string``, and the text of their schema."""
 
     name: str
     schema: str = ""
     option: str = "value.schema"
-    """The option that has the schema, for errors."""
+    """The name of the schema's option, for errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +35,12 @@ class ReadColumns:
 
     names: tuple[str, ...]
     formats: Mapping[str, ValueFormat]
-    """For ``key`` and ``value``, where they are typed."""
+    """The formats of ``key`` and ``value``, if they are typed."""
     headers_as_map: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, str], include_headers: bool) -> ReadColumns:
-        """WrongOption where an option is wrong. Names of options are in lower case."""
+        """Parse the options, whose names are in lower case; WrongOption for a wrong one."""
         found = {part: value_format(given, part) for part in ("key", "value")}
         formats = {part: wanted for part, wanted in found.items() if wanted is not None}
         return cls(
@@ -51,7 +51,7 @@ class ReadColumns:
 
 
 def value_format(given: Mapping[str, str], part: str) -> ValueFormat | None:
-    """The format of keys or of values; None where they are bytes."""
+    """The format of keys or of values; None for bytes."""
     name = _choice(given, f"{part}.format", ("binary", *FORMATS))
     schema = given.get(f"{part}.schema", "").strip()
     if name == "binary":
@@ -69,7 +69,7 @@ WRITE_OPTIONS = frozenset({"key.format", "key.schema", "value.format", "value.sc
 
 
 def write_formats(given: Mapping[str, str]) -> dict[str, ValueFormat]:
-    """The formats that a sink encodes ``key`` and ``value`` in, where they are not bytes or strings already."""
+    """The formats in which a sink encodes ``key`` and ``value``, unless they are bytes or strings."""
     formats: dict[str, ValueFormat] = {}
     for part in ("key", "value"):
         name = _choice(given, f"{part}.format", ("binary", *FORMATS))
@@ -89,17 +89,17 @@ def _choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> 
 
 
 def _names(given: Mapping[str, str], include_headers: bool, formats: Mapping[str, ValueFormat]) -> tuple[str, ...]:
-    """The columns that were asked for, in that order; without the option those of Spark's Kafka connector."""
+    """The columns that the option names, in its order; by default those of Spark's Kafka connector."""
     usual = COLUMNS + ((HEADERS_COLUMN,) if include_headers else ())
     usual += tuple(ERROR_COLUMNS[part] for part in formats)
     text = given.get("columns")
     if text is None:
         return usual
     known = {name.lower(): name for name in (*usual, HEADERS_COLUMN, *(BYTES_COLUMNS[part] for part in formats))}
-    asked = [part.strip() for part in text.split(",") if part.strip()]
-    unknown = [name for name in asked if name.lower() not in known]
-    if unknown or not asked:
+    requested = [part.strip() for part in text.split(",") if part.strip()]
+    unknown = [name for name in requested if name.lower() not in known]
+    if unknown or not requested:
         raise WrongOption(f"Option 'columns': {', '.join(unknown) or 'nothing'} is none of {', '.join(known.values())}")
-    if len({name.lower() for name in asked}) < len(asked):
+    if len({name.lower() for name in requested}) < len(requested):
         raise WrongOption(f"Option 'columns' names a column twice: {text}")
-    return tuple(known[name.lower()] for name in asked)
+    return tuple(known[name.lower()] for name in requested)

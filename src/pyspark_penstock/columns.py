@@ -1,6 +1,6 @@
 """Batches of records as Arrow: the schema that Spark sees, and the record batches a task yields.
 
-Keys and values are copied once, from the answer or from what it decompresses to, into the buffers that Arrow sends on.
+Keys and values are copied once, from the fetch response or its decompressed batches, into Arrow's buffers.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from pyspark_penstock.values import ValueParser
 
 CHUNK_BYTES_MAX = 1_900_000
-"""Bytes of keys, and of values, in one Arrow batch; a single record that is larger has a batch to itself.
+"""Bytes of keys, and of values, in one Arrow batch; a larger record has a batch of its own.
 
-Java's Arrow takes memory in powers of two: with the other columns of usual records this is just below one.
+Java's Arrow allocates powers of two: with the other columns of usual records a batch is just below one.
 """
 CHUNK_ROWS_MAX = 1 << 16
 """Rows of one Arrow batch."""
@@ -59,15 +59,15 @@ _TYPES: dict[str, DataType] = {
 }
 _OF_BYTES = {of_bytes: part for part, of_bytes in BYTES_COLUMNS.items()}
 ROOMS_MAX = 2
-"""Chunks whose memory is kept for the next one: the one that Spark still holds, and the one being filled."""
+"""Chunks whose memory is kept: the one that Spark still holds, and the one being filled."""
 
 
 class CorruptBatch(PenstockRuntimeError):
-    """A batch's checksum says that it is not what its producer sent."""
+    """A batch does not match its checksum: it was corrupted after its producer sent it."""
 
 
 def read_schema(options: ReadOptions) -> StructType:
-    """The columns of a read, those of Spark's Kafka connector unless others were asked for."""
+    """The columns of a read: those of Spark's Kafka connector, unless the options name others."""
     wanted = options.read_columns
     types = {**_TYPES, HEADERS_COLUMN: MAP_TYPE if wanted.headers_as_map else ARRAY_TYPE, **_typed(wanted)}
     return StructType([StructField(name, types[name]) for name in options.columns])
@@ -77,24 +77,24 @@ def _typed(wanted: ReadColumns) -> dict[str, DataType]:
     """The types of keys and values that have a format."""
     if not wanted.formats:
         return {}
-    # Only a query that parses values imports what parses them.
+    # Parsers are imported only by queries that parse values.
     from pyspark_penstock.values import value_type
 
     return {part: value_type(each) for part, each in wanted.formats.items()}
 
 
 def _parsers(wanted: ReadColumns) -> dict[str, ValueParser]:
-    """Parsers of the keys or values that are asked for, or whose errors are."""
-    asked = {part: each for part, each in wanted.formats.items() if {part, ERROR_COLUMNS[part]} & set(wanted.names)}
-    if not asked:
+    """Parsers of the keys or values whose column or error column is read."""
+    requested = {part: each for part, each in wanted.formats.items() if {part, ERROR_COLUMNS[part]} & set(wanted.names)}
+    if not requested:
         return {}
     from pyspark_penstock.values import value_parser
 
-    return {part: value_parser(each) for part, each in asked.items()}
+    return {part: value_parser(each) for part, each in requested.items()}
 
 
 class ColumnReader:
-    """What is fetched of one range, as Arrow record batches of the read's schema."""
+    """Turns the fetched batches of one range into Arrow record batches of the read's schema."""
 
     def __init__(self, options: ReadOptions, wanted: OffsetRange) -> None:
         self._wanted = wanted
@@ -110,7 +110,7 @@ class ColumnReader:
         self._rooms: list[Room] = []
 
     def batches(self, fetched: Fetched) -> Iterator[Any]:
-        """The records of an answer that are in the range, without control records and aborted transactions."""
+        """The records of a response that are in the range, without control records and aborted transactions."""
         chunk: Chunk | None = None
         self._first_offset = fetched.first_offset
         for span in self._spans(fetched):
@@ -125,7 +125,7 @@ class ColumnReader:
                         yield self._finished(chunk)
                         chunk = None
                     else:
-                        # Its first record is larger than a chunk: whatever is in it, the rest of the batch has room.
+                        # The first record is larger than a chunk: the new room holds the whole rest of the batch.
                         size = span.end - pos
                         chunk = self._chunk(self._room(size, headers_max=size))
             if pos != span.end:
@@ -137,7 +137,7 @@ class ColumnReader:
         return Chunk(room, self._repeated, first=self._first_offset, last=self._wanted.end)
 
     def _free_room(self) -> Room:
-        """Memory that was touched before, where nobody looks at it any more: fresh pages cost as much as the copy."""
+        """A room that is no longer in use, or a new one: fresh pages cost as much as the copy."""
         for room in self._rooms:
             if room.is_free():
                 return room
@@ -181,7 +181,7 @@ class ColumnReader:
 
 
 class _Aborted:
-    """Which batches belong to transactions that were aborted, told while walking them in order."""
+    """Detects batches of aborted transactions while they are walked in order."""
 
     def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
         self._coming = sorted(transactions, key=lambda each: each[1], reverse=True)

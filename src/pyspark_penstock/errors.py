@@ -18,7 +18,7 @@ class PenstockError(PySparkException):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
-        # Where it was given by name, BaseException would not know it.
+        # BaseException does not store a message passed by keyword.
         self.args = (message,)
 
     def __str__(self) -> str:
@@ -29,14 +29,14 @@ class PenstockError(PySparkException):
         return type(self), self.args
 
     def getCondition(self) -> str:
-        """The name of the error for programs: ``PENSTOCK_WRONG_OPTION``."""
+        """The error's name for programs, such as ``PENSTOCK_WRONG_OPTION``."""
         words = re.findall(r"[A-Z]+[a-z0-9]*", type(self).__name__)
         return "_".join(["PENSTOCK", *(word.upper() for word in words if word != "Penstock")])
 
 
 class WrongOption(PenstockError, PySparkValueError):
-    """An option or a schema that is refused."""
+    """A refused option or schema."""
 
 
 class PenstockRuntimeError(PenstockError, PySparkRuntimeError):
-    """A query that was right and could not be carried out."""
+    """A failure of a valid query."""

@@ -1,6 +1,6 @@
 """A range of one partition, fetched by a task: one request ahead, over restarts and changes of leader.
 
-At any time a task holds one answer of about `FetchSettings.bytes_max` and what is made of it, however large the topic.
+A task holds one response of about `FetchSettings.bytes_max` and the data made of it, however large the topic.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from penstock.wire.api import fetch, list_offsets
 from penstock.wire.primitives import ZERO_UUID, Buffer
 from penstock.wire.records import iter_batches
 from pyspark_penstock.errors import PenstockRuntimeError
-from pyspark_penstock.link import AnswerBuffer, BrokerLink, LinkDown, raise_for
+from pyspark_penstock.link import BrokerLink, LinkDown, ResponseBuffer, raise_for
 from pyspark_penstock.offsets import EARLIEST, LATEST, OffsetRange
 
 FETCH_BYTES_DEFAULT = 1 << 22
-"""What one fetch asks for; a single batch that is larger comes whole.
+"""The bytes that one fetch requests; a larger batch is returned whole.
 
-Smaller ones cost broker and task a request more often, and more often a piece of a batch that has to be sent again.
+Smaller fetches mean more requests, and more partial batches that have to be sent again.
 """
 FETCH_VERSION_BY_NAME_MAX = 12
 FETCH_VERSION_MAX = 16
 """Later versions are for replicas."""
 GONE_SECONDS = 5.0
-"""How long a topic must be unknown to be taken for deleted: a broker that has just started may not know it yet."""
+"""How long a topic must be unknown to count as deleted: a broker that has just started may not know it yet."""
 LIST_OFFSETS_VERSION_MAX = 6
 
 log = logging.getLogger("pyspark_penstock")
 
 
 class DataLoss(PenstockRuntimeError):
-    """Records that a query was to read are not there any more, and failOnDataLoss is true."""
+    """Records that a query should read no longer exist, and failOnDataLoss is true."""
 
 
 class ReadTimeout(PenstockRuntimeError):
-    """No broker gave the records of a range in time."""
+    """No broker returned the records of a range in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +64,9 @@ class FetchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Whole batches on end, the transactions among them that were aborted, and the offset after them.
+    """Whole consecutive batches, the aborted transactions among them, and the offset after them.
 
-    The first batch may begin before the offset that was asked for.
+    The first batch may begin before the requested offset.
     """
 
     records: Buffer
@@ -78,7 +78,7 @@ class Fetched:
 
 
 def data_loss(settings: FetchSettings, reason: str) -> None:
-    """Fail the query, or say so in the log, as failOnDataLoss tells."""
+    """Fail the query, or log a warning if failOnDataLoss is false."""
     if settings.fail_on_data_loss:
         raise DataLoss(
             "[KAFKA_DATA_LOSS] Some data may have been lost because they are not available in Kafka any more; either "
@@ -90,14 +90,14 @@ def data_loss(settings: FetchSettings, reason: str) -> None:
 
 
 class RangeFetcher:
-    """Everything a partition has in a range, answer by answer. An answer is to be used before the next is asked for."""
+    """The batches of a partition in a range, response by response. A response is valid until the next is requested."""
 
     def __init__(self, link: BrokerLink, wanted: OffsetRange, settings: FetchSettings) -> None:
         self._link = link
         self._wanted = wanted
         self._settings = settings
         self._clock: Clock = link.clock
-        self._buffer = AnswerBuffer()
+        self._buffer = ResponseBuffer()
         self._sent_to: tuple[Address, int] | None = None
         self._pause = link.settings.backoff_ms / 1000
         self._gone_since: float | None = None
@@ -112,11 +112,11 @@ class RangeFetcher:
             self._position = fetched.next_offset
             self._progressed()
             if self._position < self._wanted.end:
-                self._ask_ahead()
+                self._send_ahead()
             yield fetched
 
     def _attempt(self) -> Fetched | None:
-        """One answer; None where there is none yet, or where the position was moved."""
+        """One response; None if there is none yet, or if the position was moved."""
         try:
             part = self._exchange()
             raise_for(part.error_code, f"{self._name} at offset {self._position}")
@@ -149,12 +149,12 @@ class RangeFetcher:
                 next_offset=batches[-1][1].next_offset,
             )
         end = part.last_stable_offset if self._settings.read_committed else part.high_watermark
-        # The range was taken from the log's end, so a log that ends earlier is behind or has lost its end.
+        # The range ended at the log's end when it was planned, so a shorter log is behind or has lost its end.
         behind = f"{self._name} ends at {end}" if end < self._wanted.end else f"{self._name} sends no records"
         self._wait(ReadTimeout(behind), pause=end < self._wanted.end)
         return None
 
-    # Asking
+    # Requests
 
     def _exchange(self) -> fetch.PartitionData:
         if self._sent_to is None:
@@ -162,16 +162,16 @@ class RangeFetcher:
         assert self._sent_to is not None, "a request was sent"
         (address, version), self._sent_to = self._sent_to, None
         data, body = self._link.receive(address, self._buffer)
-        answer = fetch.decode_response(data, body, version)
-        raise_for(answer.error_code, self._name)
-        return answer.responses[0].partitions[0]
+        response = fetch.decode_response(data, body, version)
+        raise_for(response.error_code, self._name)
+        return response.responses[0].partitions[0]
 
-    def _ask_ahead(self) -> None:
-        """The next request goes out before this answer is worked on, so that the broker works meanwhile."""
+    def _send_ahead(self) -> None:
+        """Send the next request before this response is processed, so that the broker works meanwhile."""
         try:
             self._send()
         except (LinkDown, BrokerError):
-            # It is met again, and dealt with, when the answer is wanted.
+            # The error occurs again, and is handled, when the response is needed.
             self._sent_to = None
 
     def _send(self) -> None:
@@ -199,7 +199,7 @@ class RangeFetcher:
         self._link.send(address, fetch.API_KEY, version, fetch.encode_request(request, version))
         self._sent_to = address, version
 
-    # Bad days
+    # Errors
 
     @property
     def _name(self) -> str:
@@ -211,7 +211,7 @@ class RangeFetcher:
         self._gone_since = None
 
     def _wait(self, error: Exception, pause: bool = True) -> None:
-        """Give it time, but no more than the range may take without a record."""
+        """Back off, up to the time that the range may take without a record."""
         waited = self._clock.monotonic() - self._progress_at
         if waited * 1000 > self._settings.timeout_ms:
             raise ReadTimeout(
@@ -229,7 +229,7 @@ class RangeFetcher:
         if now - self._gone_since < GONE_SECONDS:
             self._wait(error)
             return
-        what = "was created anew" if isinstance(error, UnknownTopicId) and self._exists() else "has been deleted"
+        what = "was created again" if isinstance(error, UnknownTopicId) and self._exists() else "has been deleted"
         data_loss(
             self._settings,
             f"{self._name} {what}: records in offset [{self._position}, {self._wanted.end}) cannot be read.",
@@ -243,8 +243,8 @@ class RangeFetcher:
             return False
 
     def _out_of_range(self) -> None:
-        """The log begins later or ends sooner than the range says: move to where it goes on, if that is allowed."""
-        first, last = self._link.patiently(self._name, lambda: (self._bound(EARLIEST), self._bound(LATEST)))
+        """Handle a log that begins after or ends before the position: move to its next offset, if that is allowed."""
+        first, last = self._link.retrying(self._name, lambda: (self._bound(EARLIEST), self._bound(LATEST)))
         if first <= self._position <= last:
             self._wait(OffsetOutOfRange(f"{self._name}: the offset {self._position} is out of range"))
             return
@@ -258,13 +258,13 @@ class RangeFetcher:
 
     def _bound(self, which: int) -> int:
         wanted = self._wanted
-        asked = list_offsets.ListOffsetsPartition(partition_index=wanted.partition, timestamp=which)
+        requested = list_offsets.ListOffsetsPartition(partition_index=wanted.partition, timestamp=which)
         request = list_offsets.Request(
-            replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=wanted.topic, partitions=[asked])]
+            replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=wanted.topic, partitions=[requested])]
         )
         address = self._link.leader(wanted.topic, wanted.partition)
-        answer = self._link.ask(address, list_offsets, request, LIST_OFFSETS_VERSION_MAX)
-        part = answer.topics[0].partitions[0]
+        response = self._link.call(address, list_offsets, request, LIST_OFFSETS_VERSION_MAX)
+        part = response.topics[0].partitions[0]
         raise_for(part.error_code, self._name)
         offset: int = part.offset
         return offset

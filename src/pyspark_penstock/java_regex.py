@@ -1,8 +1,8 @@
-"""Java's regular expressions as Python's, for names of topics.
+"""Translates Java's regular expressions to Python's, for names of topics.
 
 ``subscribePattern`` is Java's in Spark's Kafka connector. A topic's name has only ASCII letters, digits, ``.``, ``_``
-and ``-``, so every character class is a subset of these 65 characters: it is computed here, whatever Java's way to
-write it, and handed to Python as a plain list. What cannot be translated exactly is refused; nothing is guessed.
+and ``-``, so every character class is a subset of these 65 characters: it is computed here and written as a plain list
+for Python. A pattern that cannot be translated exactly is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LETTERS = _UPPER | _LOWER
 _DIGITS = frozenset(string.digits)
 _PUNCTUATION = frozenset("._-")
 LEGAL = _LETTERS | _DIGITS | _PUNCTUATION
-"""What a topic's name may have."""
+"""The characters of topic names."""
 _NONE: Characters = frozenset()
 
 _PROPERTIES: dict[str, Characters] = {
@@ -50,27 +50,28 @@ _REPETITION = re.compile(r"\{\d+(,\d*)?\}")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)(-[a-zA-Z]+)?(:|\))")
 _NAMED = re.compile(r"\(\?<([a-zA-Z][a-zA-Z0-9]*)>")
 _WITHOUT_EFFECT = "dmsuU"
-"""Flags about line ends and letters beyond ASCII."""
+"""Flags for line ends and letters beyond ASCII, which topic names do not have."""
 
 
 def translated(pattern: str) -> str:
-    """The pattern for Python's ``re.fullmatch``; WrongOption where Java has no such pattern or Python no such thing."""
+    """The pattern for Python's ``re.fullmatch``; WrongOption if it is invalid in Java or has no equivalent in
+    Python."""
     found = _Translation(pattern).done()
     try:
         re.compile(found)
     except (re.error, OverflowError, RecursionError) as error:
-        raise WrongOption(f"Option 'subscribePattern' is no regular expression: {error}: {pattern!r}") from None
+        raise WrongOption(f"Option 'subscribePattern' is not a regular expression: {error}: {pattern!r}") from None
     return found
 
 
 class _Translation:
-    """One pattern, read from left to right."""
+    """The translation of one pattern, from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
         self._any_case = [False]
-        """Of each open group whether it ignores case, the innermost last."""
+        """Whether each open group ignores case, the innermost last."""
 
     def done(self) -> str:
         out: list[str] = []
@@ -92,7 +93,7 @@ class _Translation:
             case "{":
                 repeated = _REPETITION.match(self._text, self._at)
                 if repeated is None:
-                    raise self._refused("a { that begins no repetition such as {2,3}")
+                    raise self._refused("a { that does not begin a repetition such as {2,3}")
                 self._at = repeated.end()
                 return repeated[0]
             case _:
@@ -119,7 +120,7 @@ class _Translation:
     def _flagged(self) -> str:
         flags = _FLAGS.match(self._text, self._at)
         if flags is None:
-            raise self._refused(f"{self._text[self._at : self._at + 4]!r}, which opens no group of Java's")
+            raise self._refused(f"{self._text[self._at : self._at + 4]!r}, which is not a group in Java")
         if flags[2] or set(flags[1]) - {"i", *_WITHOUT_EFFECT}:
             raise self._refused(f"the flags {flags[0]!r}: of flags only i is translated")
         any_case = "i" in flags[1]
@@ -154,7 +155,7 @@ class _Translation:
         return re.escape(found) if isinstance(found, str) else self._listed(found)
 
     def _quoted(self) -> str:
-        """What stands between \\Q and \\E, or the end."""
+        """The text between \\Q and \\E, or the end."""
         end = self._text.find("\\E", self._at)
         quoted = self._text[self._at + 2 : end if end >= 0 else None]
         self._at = end + 2 if end >= 0 else len(self._text)
@@ -190,7 +191,7 @@ class _Translation:
             raise self._refused(r"a \p without a property such as {Alpha}")
         name = named[3] or named[2].rpartition("=")[2].removeprefix("Is").removeprefix("In")
         if name not in _PROPERTIES or named[1]:
-            raise self._refused(f"{named[0]}, a property that is not known here")
+            raise self._refused(f"{named[0]}, an unknown property")
         self._at = named.end()
         inside = self._cased(_PROPERTIES[name])
         return inside if named[0][1] == "p" else LEGAL - inside
@@ -236,7 +237,7 @@ class _Translation:
         self._at += 1
         last = self._single()
         if not isinstance(last, str) or last < first:
-            raise self._refused(f"a range that is none, from {first!r}")
+            raise self._refused(f"an invalid range from {first!r}")
         return self._cased(frozenset(each for each in LEGAL if first <= each <= last))
 
     def _single(self) -> str | Characters:
@@ -255,5 +256,5 @@ class _Translation:
 
     def _refused(self, what: str) -> WrongOption:
         return WrongOption(
-            f"Option 'subscribePattern' has {what} at character {self._at}, which is not known here: {self._text!r}"
+            f"Option 'subscribePattern' has {what} at character {self._at}, which is not supported: {self._text!r}"
         )

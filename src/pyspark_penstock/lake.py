@@ -22,7 +22,7 @@ COMMIT_TRIES_MAX = 5
 
 
 class LakeError(PenstockRuntimeError):
-    """A table that cannot take what it is given, or is not what it is said to be."""
+    """A failure of a lake table, or of a write to it."""
 
 
 class FormatMissing(LakeError):
@@ -30,11 +30,11 @@ class FormatMissing(LakeError):
 
 
 class SchemaClash(LakeError):
-    """A table has columns that what is written does not fit."""
+    """The rows to write do not fit the columns of the table."""
 
 
 class OutOfStep(LakeError):
-    """A checkpoint and a table that do not belong together."""
+    """The checkpoint does not belong to the table."""
 
 
 class TopicRecreated(LakeError):
@@ -42,7 +42,7 @@ class TopicRecreated(LakeError):
 
 
 class TableFormat(StrEnum):
-    """What a table is made of."""
+    """The format of a table."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -51,7 +51,7 @@ class TableFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What a file holds of one partition of a topic: offsets and times, both ends included."""
+    """The offsets and times of one partition of a topic in a file, both ends included."""
 
     topic: str
     partition: int
@@ -74,9 +74,9 @@ class DataFile:
     size: int
     rows: int
     values: Mapping[str, str | None]
-    """Of the columns the table is partitioned by."""
+    """The values of the partition columns."""
     spans: tuple[Span, ...] = ()
-    """Of archives: what it holds of which partitions, where that is known."""
+    """For archives: the spans of topic partitions in it, if they are known."""
 
     def to_json(self) -> dict[str, Any]:
         spans = [
@@ -100,33 +100,33 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How a table's files lie: what tasks need to know to write them."""
+    """Where and how the tasks of a batch write a table's files."""
 
     store: Store
     folder: str
     """Below the root: where tasks put new files."""
     partition_by: tuple[str, ...]
     keeps_partition_columns: bool
-    """Whether the columns that the table is partitioned by stand in the files too.
+    """Whether the files contain the partition columns too.
 
-    Where they do not, an empty text is read back as null: Hive's folders and Delta's log have no other way to say it.
+    Otherwise an empty text is read back as null: Hive's folders and Delta's log cannot represent it.
     """
     values_in_paths: bool
-    """Whether nothing but the folders' names keeps their values."""
+    """Whether only the names of folders hold the partition values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Which batch of which writer a commit is."""
+    """A batch of a writer."""
 
     writer: str
     number: int
     identity: str = ""
-    """Hexadecimal digits that tell it from another batch of its number; empty where that is not known."""
+    """A digest that distinguishes it from other batches of its number; empty if it is not known."""
     identity_before: str = ""
-    """The same of the batch before it."""
+    """The identity of the previous batch."""
     offsets: str = ""
-    """Where its sources end, for people."""
+    """Where its sources end, for messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +135,11 @@ class LastBatch:
 
     number: int
     identity: str = ""
-    """Empty in tables that were written before it was kept; some formats keep only its first digits."""
+    """Empty in tables of older versions; some formats keep only its first digits."""
     offsets: str = ""
 
     def is_of(self, batch: Batch) -> bool:
-        """Whether this is that very batch."""
+        """Whether this is the same batch."""
         return self.number == batch.number and self.matches(batch.identity)
 
     def matches(self, identity: str) -> bool:
@@ -148,15 +148,15 @@ class LastBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What an archive's table holds of topics."""
+    """The offsets and topics that an archive's table holds."""
 
     offsets: Mapping[Place, int] = field(default_factory=dict[Place, int])
     """The offset after the last one, by partition."""
     topic_ids: Mapping[str, str] = field(default_factory=dict[str, str])
-    """As Kafka's tools print them; of topics whose id is known."""
+    """Ids of topics, as Kafka's tools print them, if they are known."""
 
     def joined(self, other: Held) -> Held:
-        """With what a commit adds; offsets do not go back."""
+        """Merge with the additions of a commit; offsets do not go back."""
         ends = dict(self.offsets)
         for place, end in other.offsets.items():
             ends[place] = max(end, ends.get(place, 0))
@@ -165,13 +165,13 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expired:
-    """What old versions of a table no longer need."""
+    """Files and snapshots that only old versions of a table need."""
 
     versions: int
     files: tuple[str, ...]
     """Below the table's root."""
     needed_by: tuple[str, ...] = ()
-    """Replays that have still to read some of them: then nothing was deleted."""
+    """Replays that have yet to read some of the files; if there are any, nothing was deleted."""
 
 
 class LakeTable(Protocol):
@@ -181,7 +181,7 @@ class LakeTable(Protocol):
     def store(self) -> Store: ...
 
     def prepare(self, schema: Any, partition_by: Sequence[str]) -> None:
-        """Make the table, or give it the columns it lacks; SchemaClash where a column has another type.
+        """Create the table, or add missing columns; SchemaClash if a column has another type.
 
         ``schema`` is Arrow's.
         """
@@ -192,7 +192,7 @@ class LakeTable(Protocol):
         ...
 
     def held(self) -> Held:
-        """Of archives: what the table holds of which topics."""
+        """For archives: the offsets that the table holds."""
         ...
 
     def layout(self, batch: Batch) -> Layout:
@@ -200,31 +200,31 @@ class LakeTable(Protocol):
         ...
 
     def commit(self, batch: Batch, files: Sequence[DataFile], added: Held) -> None:
-        """Make files part of the table, all of them or none, and note the batch and what it adds with them.
+        """Add files to the table, all or none, together with the batch and its offsets.
 
-        OutOfStep where another writer has committed some of it meanwhile.
+        OutOfStep if another writer has committed some of the offsets meanwhile.
         """
         ...
 
     def sweep(self, batch: Batch, files: Sequence[DataFile]) -> None:
-        """Delete what earlier attempts at a batch left behind; ``files`` are those that were committed."""
+        """Delete the files of earlier attempts at a batch; ``files`` are the committed ones."""
         ...
 
     def files(self) -> list[DataFile]:
-        """The table's files as they are now; without rows and spans where only their footers know."""
+        """The current files of the table; without rows and spans if only the footers have them."""
         ...
 
     def replace(self, old: Sequence[DataFile], new: DataFile) -> None:
-        """Exchange files for one with the same rows."""
+        """Replace files by one with the same rows."""
         ...
 
     def expire(self, before_ms: int, *, dry_run: bool) -> Expired:
-        """Forget the versions from before a time, and delete the files that only they need."""
+        """Expire the versions before a time, and delete the files that only they need."""
         ...
 
 
 def open_table(kind: TableFormat, where: str, *, name: str = "", catalog: str = "") -> LakeTable:
-    """A table that is there or will be made by `prepare`; FormatMissing names what to install."""
+    """An existing table, or one that `prepare` will create; FormatMissing names the package to install."""
     match kind:
         case TableFormat.PARQUET:
             from pyspark_penstock.pipelines.parquet_table import ParquetTable
@@ -243,7 +243,7 @@ def open_table(kind: TableFormat, where: str, *, name: str = "", catalog: str = 
 def commit_again(
     change: Callable[[], None], is_done: Callable[[], bool], conflicts: tuple[type[Exception], ...]
 ) -> None:
-    """Commit, and try again where another writer was faster; a commit whose response was lost may be in already."""
+    """Commit, and retry after a conflict with another writer; a commit whose response was lost may have succeeded."""
     for left in reversed(range(COMMIT_TRIES_MAX)):
         try:
             change()
@@ -256,7 +256,7 @@ def commit_again(
             return
 
 
-# What is refused
+# Refusals
 
 RESTART_ARCHIVE = "Start with a new, empty checkpoint: an archive goes on where its table ends"
 RESTART_TABLE = (
@@ -272,7 +272,7 @@ def partitioned_otherwise(table: str, held: Sequence[str], wanted: Sequence[str]
 
 
 def check_step(batch: Batch, last: LastBatch | None, *, is_archive: bool) -> bool:
-    """Whether a batch is still to be written: True, or False where the very same batch is in the table.
+    """Whether a batch has to be written: True, or False if the table holds the same batch.
 
     Spark repeats the last batch and no other, and skips none.
     """
@@ -294,7 +294,7 @@ def check_step(batch: Batch, last: LastBatch | None, *, is_archive: bool) -> boo
 
 
 def check_completed(batch: Batch, last: LastBatch | None, *, is_archive: bool) -> None:
-    """OutOfStep where a batch that the checkpoint calls completed is not in the table."""
+    """OutOfStep if a batch that is completed in the checkpoint is not in the table."""
     if check_step(batch, last, is_archive=is_archive):
         raise _not_together(batch, last, RESTART_ARCHIVE if is_archive else RESTART_TABLE)
 
@@ -308,7 +308,7 @@ def _not_together(batch: Batch, last: LastBatch | None, advice: str) -> OutOfSte
 
 
 def check_same(last: LastBatch, identity: str, offsets: str, advice: str) -> None:
-    """OutOfStep where the checkpoint's batch of the same number is not the one in the table."""
+    """OutOfStep if the checkpoint's batch of the same number is not the one in the table."""
     if not last.matches(identity):
         raise OutOfStep(
             f"batch {last.number} of this query in the table is not batch {last.number} of the checkpoint: in the "
@@ -318,7 +318,7 @@ def check_same(last: LastBatch, identity: str, offsets: str, advice: str) -> Non
 
 
 def check_offsets(files: Sequence[DataFile], held: Held) -> None:
-    """OutOfStep where a file begins before what the table holds of its partition."""
+    """OutOfStep if a file begins before the end of its partition in the table."""
     for each in files:
         for span in each.spans:
             end = held.offsets.get(span.place)
@@ -331,9 +331,10 @@ def check_offsets(files: Sequence[DataFile], held: Held) -> None:
 
 
 def check_topic_ids(held: Held, current: Mapping[str, str]) -> None:
-    """TopicRecreated where the table holds records of an earlier topic of the same name.
+    """TopicRecreated if the table holds records of an earlier topic of the same name.
 
-    Offsets of the new topic begin again, so in one table its records could not be told from those of the old one.
+    Offsets of the new topic begin again, so its records and those of the old one would be indistinguishable in one
+    table.
     """
     known = {topic for topic, _ in held.offsets}
     for topic, now in sorted(current.items()):

@@ -1,6 +1,6 @@
-"""The way from a Spark process to the brokers: one connection per broker, in our own codec.
+"""Connections from a Spark process to the brokers, one per broker, with our own codec.
 
-A link belongs to one thread and is never pickled; its settings are, and every process makes a link of its own.
+A link belongs to one thread and is never pickled; its settings are, and every process creates its own link.
 """
 
 from __future__ import annotations
@@ -31,51 +31,51 @@ from penstock.wire.frame import decode_response_header, encode_request_header, r
 from penstock.wire.primitives import ZERO_UUID, Buffer
 from pyspark_penstock.errors import PenstockRuntimeError, WrongOption
 
-ANSWER_BYTES_MAX = 1 << 28
-"""The largest answer that is read; a fetch asks for far less and gets more only where a single batch is larger."""
+RESPONSE_BYTES_MAX = 1 << 28
+"""The largest response that is read; a fetch requests far less and gets more only for a single larger batch."""
 PIPELINE_MAX = 64
-"""Requests of one connection that wait for their answers."""
-VERSIONS_ASKED_WITH = 3
+"""The most requests in flight on one connection."""
+API_VERSIONS_VERSION = 3
 FIND_COORDINATOR_VERSION_MAX = 3
-"""The latest that asks for one coordinator."""
+"""The latest version for one coordinator."""
 FIND_COORDINATORS_VERSION = 4
-"""The first that asks for several at once."""
+"""The first version for several coordinators at once."""
 METADATA_VERSION_MAX = 12
-"""The latest that still asks by name; it answers with topic ids."""
+"""The latest version that requests topics by name; its response has topic ids."""
 COORDINATORS_KEPT_MAX = 1_000
 """Coordinators that a link remembers from one task to the next."""
 CONTACT_MS_MAX = 5_000
-"""How long the first contact with a cluster is tried."""
+"""How long the first connection to a cluster is tried."""
 COORDINATOR_OF_GROUP = 0
 COORDINATOR_OF_TRANSACTIONS = 1
 CLIENT_ID = "pyspark-penstock"
 PLAINTEXT = "PLAINTEXT"
 
-Answered = TypeVar("Answered")
+Result = TypeVar("Result")
 
 
 class LinkDown(PenstockRuntimeError):
-    """A connection could not be made or broke; what was asked may or may not have been done."""
+    """A connection failed or broke; the request may or may not have been processed."""
 
 
 class Unreachable(LinkDown):
-    """No bootstrap server has ever answered."""
+    """No bootstrap server has ever responded."""
 
 
-class AnswerTooLarge(PenstockRuntimeError):
-    """A broker announced an answer that no request asked for."""
+class ResponseTooLarge(PenstockRuntimeError):
+    """A broker announced a response larger than any request allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
-    """How to reach a cluster and how long to try; travels to executors. The names are Kafka's where it has them."""
+    """How to reach a cluster and how long to retry; sent to executors. Names are Kafka's where it has them."""
 
     bootstrap: str
     client_id: str = CLIENT_ID
     request_timeout_ms: int = 30_000
     connect_timeout_ms: int = 10_000
     api_timeout_ms: int = 60_000
-    """How long an operation is repeated while brokers are away or leaders move."""
+    """How long an operation is retried while brokers are unavailable or leaders move."""
     backoff_ms: int = 100
     backoff_max_ms: int = 1_000
 
@@ -83,7 +83,8 @@ class LinkSettings:
     def of(cls, properties: Mapping[str, str]) -> Self:
         """From Kafka's client properties (without Spark's prefix ``kafka.``).
 
-        Properties without a meaning here are let pass, as Kafka's clients do; a transport that is not there is refused.
+        Properties without a meaning here are ignored, as by Kafka's clients; an unsupported security protocol is
+        refused.
         """
         bootstrap = properties.get("bootstrap.servers", "").strip()
         if not bootstrap:
@@ -92,7 +93,7 @@ class LinkSettings:
             )
         protocol = properties.get("security.protocol", PLAINTEXT)
         if protocol.upper() != PLAINTEXT:
-            raise WrongOption(f"Option 'kafka.security.protocol' is {protocol}: only {PLAINTEXT} is spoken here")
+            raise WrongOption(f"Option 'kafka.security.protocol' is {protocol}: only {PLAINTEXT} is supported")
         try:
             parse_addresses(bootstrap)
         except ClientError as error:
@@ -123,15 +124,15 @@ def _millis(properties: Mapping[str, str], name: str, default: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
-    """A partition and who leads it; -1 while nobody does."""
+    """A partition and its leader; -1 if it has none."""
 
     index: int
     leader: int
     leader_epoch: int
 
 
-class AnswerBuffer:
-    """Room for one answer after the other, as large as the largest so far."""
+class ResponseBuffer:
+    """A buffer that is reused for responses, as large as the largest so far."""
 
     __slots__ = ("_data",)
 
@@ -140,32 +141,32 @@ class AnswerBuffer:
 
     def room(self, size: int) -> memoryview:
         if len(self._data) < size:
-            # The former one may still be looked at, so it is not grown but replaced.
+            # The old buffer may still be in use, so it is replaced and not grown.
             self._data = bytearray(size)
         return memoryview(self._data)[:size]
 
 
 @dataclass(slots=True)
 class _Channel:
-    """One connection, the versions its broker speaks, and what is on its way."""
+    """One connection, the API versions of its broker, and the requests in flight."""
 
     socket: socket.socket
     versions: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     pending: deque[tuple[int, int, int]] = field(default_factory=deque[tuple[int, int, int]])
-    """Correlation id, API key and version of each request that has no answer yet."""
+    """Correlation id, API key and version of each request in flight."""
 
     def is_idle(self) -> bool:
-        """Whether no answer is awaited and none came: a connection that its broker has closed is readable."""
+        """Whether no response is pending and no data arrived: a connection that its broker has closed is readable."""
         poll = select.poll()
         poll.register(self.socket, select.POLLIN)
         return not self.pending and not poll.poll(0)
 
 
 class BrokerLink:
-    """Connections to the brokers of a cluster, and what is known of its leaders and coordinators.
+    """Connections to the brokers of a cluster, with its known leaders and coordinators.
 
-    Calls return an answer or raise: `LinkDown` where the way is broken, a `BrokerError` where a broker said no.
-    `patiently` repeats what may pass.
+    Calls return a response or raise: `LinkDown` for a broken connection, a `BrokerError` for an error code. `retrying`
+    retries transient failures.
     """
 
     def __init__(self, settings: LinkSettings, clock: Clock | None = None) -> None:
@@ -178,7 +179,7 @@ class BrokerLink:
         self._topic_ids: dict[str, bytes] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
         self._leaders_assumed: dict[tuple[str, int], Address] = {}
-        self._asked = 0
+        self._correlation_id = 0
 
     def __enter__(self) -> Self:
         return self
@@ -193,19 +194,19 @@ class BrokerLink:
             channel.socket.close()
         self._channels.clear()
 
-    # What is known of the cluster
+    # Cluster metadata
 
     def topics(self, names: Iterable[str] | None) -> dict[str, dict[int, PartitionView]]:
-        """The partitions of these topics, of all but the brokers' own with None; asked each time.
+        """The partitions of these topics, or with None of all but internal topics; never cached.
 
-        A topic that does not exist is left out.
+        A topic that does not exist is omitted.
         """
         wanted = None if names is None else [metadata.MetadataRequestTopic(name=name) for name in names]
         request = metadata.Request(topics=wanted, allow_auto_topic_creation=False)
-        answer = self.ask_anyone(metadata, request, METADATA_VERSION_MAX)
-        self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        response = self.call_any(metadata, request, METADATA_VERSION_MAX)
+        self._brokers = {each.node_id: (each.host, each.port) for each in response.brokers}
         found: dict[str, dict[int, PartitionView]] = {}
-        for topic in answer.topics:
+        for topic in response.topics:
             self._topics.pop(topic.name, None)
             if topic.error_code == UnknownTopicOrPartition.code:
                 continue
@@ -223,16 +224,17 @@ class BrokerLink:
         return found
 
     def topic_id(self, topic: str) -> bytes:
-        """The id of a topic that `topics` has found, all zeros where brokers have none: a new topic has a new one."""
+        """The id of a topic that `topics` has found, all zeros if brokers have none; a re-created topic has another
+        id."""
         return self._topic_ids.get(topic, ZERO_UUID)
 
     def brokers(self) -> tuple[Address, ...]:
-        """Every broker of the cluster. Asked anew."""
+        """Every broker of the cluster; never cached."""
         self.topics(())
         return tuple(self._brokers.values())
 
     def leader(self, topic: str, partition: int) -> Address:
-        """Where to ask for a partition; remembered until `forget`."""
+        """The leader of a partition; cached until `forget`."""
         assumed = self._leaders_assumed.get((topic, partition))
         if assumed is not None:
             return assumed
@@ -248,43 +250,43 @@ class BrokerLink:
         return address
 
     def assume_leader(self, topic: str, partition: int, address: Address) -> None:
-        """Take another process's word for who leads; a broker that does not lead any more says so, and is forgotten."""
+        """Use a leader that another process has looked up; if it no longer leads, its error clears it."""
         self._leaders_assumed[topic, partition] = address
 
     def coordinator(self, key: str, kind: int = COORDINATOR_OF_GROUP) -> Address:
-        """Which broker keeps this group or transactional id; remembered until `forget`."""
+        """The coordinator of a group or transactional id; cached until `forget`."""
         known = self._coordinators.get((kind, key))
         if known is not None:
             return known
         request = find_coordinator.Request(key=key, key_type=kind)
-        answer = self.ask_anyone(find_coordinator, request, FIND_COORDINATOR_VERSION_MAX)
-        raise_for(answer.error_code, f"the coordinator of {key}")
-        address = (answer.host, answer.port)
+        response = self.call_any(find_coordinator, request, FIND_COORDINATOR_VERSION_MAX)
+        raise_for(response.error_code, f"the coordinator of {key}")
+        address = (response.host, response.port)
         self._coordinators[kind, key] = address
         return address
 
     def find_coordinators(self, keys: Sequence[str], kind: int = COORDINATOR_OF_GROUP) -> None:
-        """Find the coordinators of many groups or transactional ids by one request; `coordinator` remembers them."""
+        """Find the coordinators of many groups or transactional ids with one request, for `coordinator`."""
         missing = [key for key in keys if (kind, key) not in self._coordinators]
         if len(missing) < 2:
             return
         request = find_coordinator.Request(key_type=kind, coordinator_keys=missing)
-        answer = self.ask_anyone(find_coordinator, request, FIND_COORDINATORS_VERSION)
-        for each in answer.coordinators:
+        response = self.call_any(find_coordinator, request, FIND_COORDINATORS_VERSION)
+        for each in response.coordinators:
             if not each.error_code:
                 self._coordinators[kind, each.key] = (each.host, each.port)
 
     def forget(self) -> None:
-        """Ask anew who leads and who coordinates."""
+        """Clear the cached leaders and coordinators."""
         self._topics.clear()
         self._coordinators.clear()
         self._leaders_assumed.clear()
 
     def renew(self) -> None:
-        """Make the link of an earlier task as good as new: it keeps coordinators, and connections that are idle.
+        """Prepare the link of an earlier task for the next: it keeps coordinators and idle connections.
 
-        A coordinator that has moved says so, or is not there, and is looked for again; topics and leaders are not kept,
-        as a topic may have more partitions by now.
+        A coordinator that has moved returns an error or is unreachable, and is looked up again; topics and leaders are
+        dropped, as a topic may have more partitions by now.
         """
         self._topics.clear()
         if len(self._coordinators) > COORDINATORS_KEPT_MAX:
@@ -294,28 +296,29 @@ class BrokerLink:
             if not channel.is_idle():
                 self.drop(address)
 
-    # One question, one answer
+    # One request, one response
 
-    def ask_anyone(self, api: ModuleType, request: Any, version_max: int | None = None) -> Any:
-        """The answer of the first broker that gives one, those of the bootstrap list last."""
+    def call_any(self, api: ModuleType, request: Any, version_max: int | None = None) -> Any:
+        """The response of the first broker that is reachable; bootstrap servers are tried last."""
         tried: list[str] = []
         for address in dict.fromkeys([*self._channels, *self._brokers.values(), *self._bootstrap]):
             try:
-                return self.ask(address, api, request, version_max)
+                return self.call(address, api, request, version_max)
             except LinkDown as error:
                 tried.append(str(error))
         raise LinkDown("; ".join(tried))
 
-    def ask(self, address: Address, api: ModuleType, request: Any, version_max: int | None = None) -> Any:
-        """One request and its answer, in the latest version (up to ``version_max``) that both sides know."""
+    def call(self, address: Address, api: ModuleType, request: Any, version_max: int | None = None) -> Any:
+        """Send one request and return its response, in the latest version (up to ``version_max``) that both sides
+        know."""
         version = self.version(address, api, version_max)
         self.send(address, api.API_KEY, version, api.encode_request(request, version))
-        assert len(self._channels[address].pending) == 1, "asked while other answers are on their way"
+        assert len(self._channels[address].pending) == 1, "a call while other responses are pending"
         data, body = self.receive(address)
         return api.decode_response(data, body, version)
 
     def version(self, address: Address, api: ModuleType, version_max: int | None = None) -> int:
-        """The version to speak with this broker."""
+        """The API version to use with this broker."""
         least, most = self._channel(address).versions.get(api.API_KEY, (0, -1))
         least = max(least, api.VERSION_MIN)
         chosen: int = min(most, api.VERSION_MAX, api.VERSION_MAX if version_max is None else version_max)
@@ -325,24 +328,24 @@ class BrokerLink:
             )
         return chosen
 
-    # Pipelined, answers in order
+    # Pipelined requests
 
     def send(self, address: Address, api_key: int, version: int, *body: Buffer) -> int:
-        """Send a request whose body is encoded already; the correlation id. Answers come in order from `receive`."""
+        """Send an encoded request and return its correlation id. `receive` returns responses in order."""
         channel = self._channel(address)
-        assert len(channel.pending) < PIPELINE_MAX, f"{len(channel.pending)} requests without an answer"
+        assert len(channel.pending) < PIPELINE_MAX, f"{len(channel.pending)} requests without a response"
         self._send(address, channel, api_key, version, body)
-        return self._asked
+        return self._correlation_id
 
     def waiting(self, address: Address) -> int:
-        """Requests to this broker that have no answer yet."""
+        """The number of requests to this broker in flight."""
         channel = self._channels.get(address)
         return 0 if channel is None else len(channel.pending)
 
-    def receive(self, address: Address, into: AnswerBuffer | None = None) -> tuple[memoryview, int]:
-        """The next answer of this broker, and where its body begins.
+    def receive(self, address: Address, into: ResponseBuffer | None = None) -> tuple[memoryview, int]:
+        """The next response of this broker, and where its body begins.
 
-        A caller that is done with an answer before it asks for the next one gives the same ``into`` each time.
+        A caller that needs only one response at a time passes the same ``into`` each time.
         """
         channel = self._channels.get(address)
         if channel is None:
@@ -350,15 +353,15 @@ class BrokerLink:
         return self._receive(address, channel, into)
 
     def drop(self, address: Address) -> None:
-        """Close the connection to a broker; answers on their way are lost."""
+        """Close the connection to a broker; pending responses are lost."""
         channel = self._channels.pop(address, None)
         if channel is not None:
             channel.socket.close()
 
-    # Patience
+    # Retries
 
     def require_contact(self) -> None:
-        """Raise `Unreachable` within seconds where no bootstrap server answers.
+        """Raise `Unreachable` within seconds if no bootstrap server responds.
 
         For the start of a query, where a wrong address is likelier than a broker that restarts; later on, `patiently`
         waits for those.
@@ -380,8 +383,9 @@ class BrokerLink:
                 )
             time.sleep(self.settings.backoff_ms / 1000)
 
-    def patiently(self, doing: str, attempt: Callable[[], Answered]) -> Answered:
-        """Repeat an attempt while its failure may pass, up to `LinkSettings.api_timeout_ms`; then raise the failure."""
+    def retrying(self, doing: str, attempt: Callable[[], Result]) -> Result:
+        """Retry an attempt while its failure is transient, up to `LinkSettings.api_timeout_ms`; then raise the
+        failure."""
         deadline = self.clock.monotonic() + self.settings.api_timeout_ms / 1000
         pause = self.settings.backoff_ms / 1000
         while True:
@@ -414,34 +418,36 @@ class BrokerLink:
         channel = _Channel(made)
         self._channels[address] = channel
         request = api_versions.Request(client_software_name=CLIENT_ID, client_software_version="1")
-        body = api_versions.encode_request(request, VERSIONS_ASKED_WITH)
-        self._send(address, channel, api_versions.API_KEY, VERSIONS_ASKED_WITH, (body,))
+        body = api_versions.encode_request(request, API_VERSIONS_VERSION)
+        self._send(address, channel, api_versions.API_KEY, API_VERSIONS_VERSION, (body,))
         data, at = self._receive(address, channel)
-        answer = api_versions.decode_response(data, at, VERSIONS_ASKED_WITH)
-        raise_for(answer.error_code, f"the versions of broker {address[0]}:{address[1]}")
-        channel.versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        response = api_versions.decode_response(data, at, API_VERSIONS_VERSION)
+        raise_for(response.error_code, f"the versions of broker {address[0]}:{address[1]}")
+        channel.versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
         return channel
 
     def _send(self, address: Address, channel: _Channel, api_key: int, version: int, body: tuple[Buffer, ...]) -> None:
-        self._asked += 1
-        header = encode_request_header(api_key, version, self._asked, self.settings.client_id)
+        self._correlation_id += 1
+        header = encode_request_header(api_key, version, self._correlation_id, self.settings.client_id)
         size = len(header) + sum(map(len, body))
         try:
             channel.socket.sendall(b"".join((struct.pack(">i", size), header, *body)))
         except OSError as error:
             self.drop(address)
             raise LinkDown(f"broker {address[0]}:{address[1]}: {error}") from error
-        channel.pending.append((self._asked, api_key, version))
+        channel.pending.append((self._correlation_id, api_key, version))
 
-    def _receive(self, address: Address, channel: _Channel, into: AnswerBuffer | None = None) -> tuple[memoryview, int]:
-        assert channel.pending, "nothing was asked"
+    def _receive(
+        self, address: Address, channel: _Channel, into: ResponseBuffer | None = None
+    ) -> tuple[memoryview, int]:
+        assert channel.pending, "no request is in flight"
         where = f"broker {address[0]}:{address[1]}"
         try:
             (size,) = struct.unpack(">i", _received(channel.socket, memoryview(bytearray(4))))
-            if not 4 <= size <= ANSWER_BYTES_MAX:
-                raise AnswerTooLarge(f"{where} announced an answer of {size} bytes, the most are {ANSWER_BYTES_MAX}")
+            if not 4 <= size <= RESPONSE_BYTES_MAX:
+                raise ResponseTooLarge(f"{where} announced a response of {size} bytes, more than {RESPONSE_BYTES_MAX}")
             data = _received(channel.socket, memoryview(bytearray(size)) if into is None else into.room(size))
-        except AnswerTooLarge:
+        except ResponseTooLarge:
             self.drop(address)
             raise
         except (OSError, EOFError) as error:
@@ -450,12 +456,12 @@ class BrokerLink:
             raise LinkDown(f"{where}: {why}") from error
         expected, api_key, version = channel.pending.popleft()
         correlation_id, body = decode_response_header(data, response_is_flexible(api_key, version))
-        assert correlation_id == expected, f"asked {expected}, answered {correlation_id}"
+        assert correlation_id == expected, f"correlation id {correlation_id}, expected {expected}"
         return data, body
 
 
 def raise_for(code: int, doing: str) -> None:
-    """Raise what an error code of an answer means; 0 means nothing."""
+    """Raise the exception of an error code; 0 is no error."""
     if code:
         kind = ERRORS_BY_CODE.get(code, UnknownServerError)
         raise kind(f"{doing}: {kind.name}: {kind.meaning()}")

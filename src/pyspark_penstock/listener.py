@@ -48,7 +48,7 @@ def listen(
 
 
 class QueryListener(StreamingQueryListener):
-    """What Spark tells about its queries, handed to the metrics."""
+    """Passes Spark's events about queries to the metrics."""
 
     def __init__(self, *, registry: CollectorRegistry | None = None, clock: Clock | None = None) -> None:
         self.metrics = QueryMetrics(clock or SystemClock())

@@ -1,4 +1,4 @@
-"""Places in topics: as Spark keeps them in checkpoints, as users write them, and as ranges that tasks read."""
+"""Offsets of partitions: in Spark's checkpoints, in options, and as ranges that tasks read."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def named(places: Iterable[Place]) -> str:
 
 
 def to_json(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
-    """What stands in checkpoints: ``{"orders": {"0": 5}}``, the form of Spark's Kafka connector."""
+    """The JSON of checkpoints: ``{"orders": {"0": 5}}``, the form of Spark's Kafka connector."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
     return found
 
 
-def from_json(value: object, said: str | None = None) -> Offsets:
-    """The offsets of a checkpoint or of an option; ValueError in the connector's words for anything else."""
+def from_json(value: object, text_given: str | None = None) -> Offsets:
+    """The offsets of a checkpoint or of an option; ValueError with the connector's message for anything else."""
     try:
         return _partition_numbers(value)
     except (TypeError, ValueError, AttributeError):
-        text = json.dumps(value) if said is None else said
+        text = json.dumps(value) if text_given is None else text_given
         raise WrongOption(f'Expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {text}') from None
 
 
@@ -93,7 +93,7 @@ def _integer(value: object) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """Offsets of one partition, the last one not included. How many records that is, only reading tells."""
+    """Offsets of one partition, the end excluded. It may have fewer records than offsets."""
 
     topic: str
     partition: int
@@ -112,7 +112,7 @@ class OffsetRange:
         return self.end - self.start
 
     def split(self, parts: int) -> list[OffsetRange]:
-        """As many ranges of about the same size, none of them empty."""
+        """Split into so many ranges of about the same size, none of them empty."""
         ranges: list[OffsetRange] = []
         start = self.start
         for part in range(parts):
@@ -126,8 +126,8 @@ class OffsetRange:
 def divided(
     ranges: Iterable[OffsetRange], *, partitions_min: int | None = None, records_max: int | None = None
 ) -> list[OffsetRange]:
-    """The ranges that tasks read: none empty, none of more than ``records_max`` offsets, about ``partitions_min`` or
-    more of them, the large ones split."""
+    """The ranges that tasks read: none empty, none of more than ``records_max`` offsets, large ones split until there
+    are about ``partitions_min``."""
     found = [each for each in ranges if each.size > 0]
     if records_max is not None:
         found = [part for each in found for part in each.split(-(-each.size // records_max))]
@@ -151,9 +151,9 @@ def _share(size: int, total: int, parts: int) -> int:
 
 
 def limited(limit: int, start: Mapping[Place, int], end: Mapping[Place, int]) -> Offsets:
-    """At most about ``limit`` offsets from start to end, each partition in proportion to what it has.
+    """At most about ``limit`` offsets from start to end, shared among partitions in proportion to their sizes.
 
-    A partition with little is not starved: it gets at least one, so the sum may be a little more.
+    Each partition with records gets at least one, so the sum may be a little more.
     """
     return weighted(limit, start, end, {})
 
@@ -161,7 +161,7 @@ def limited(limit: int, start: Mapping[Place, int], end: Mapping[Place, int]) ->
 def weighted(
     limit: float, start: Mapping[Place, int], end: Mapping[Place, int], weights: Mapping[Place, float]
 ) -> Offsets:
-    """The same where an offset counts for as much as its partition's weight, 1 where it has none."""
+    """The same with an offset of a partition counting as much as its weight, 1 by default."""
     sizes = {place: until - start[place] for place, until in end.items() if until > start.get(place, until)}
     total = sum(size * weights.get(place, 1.0) for place, size in sizes.items())
     found = dict(end)

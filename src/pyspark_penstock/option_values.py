@@ -1,6 +1,6 @@
 """Single option values: flags, numbers and durations, refused as Spark's Kafka connector refuses them.
 
-Options come with their names in lower case; a name is written here as users write it.
+The names of given options are in lower case; ``name`` is spelt as in the documentation.
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ def duration_ms(given: Mapping[str, str], name: str, default: int) -> int:
         return default
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
-        raise WrongOption(f"Option '{name}': {text!r} is no time such as 500ms, 30s, 15m, 2h or 1d")
+        raise WrongOption(f"Option '{name}': {text!r} is not a time such as 500ms, 30s, 15m, 2h or 1d")
     return int(int(found[1]) * UNITS_MS[found[2] or "ms"])

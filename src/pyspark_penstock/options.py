@@ -1,7 +1,7 @@
-"""The options of a read, parsed and checked before anything is asked of a broker.
+"""The options of a read, parsed and checked before the first request to a broker.
 
-Names, defaults and refusals are those of Spark's Kafka connector; what it does not have is said in docs/spark.md.
-Only what is parsed is kept: option values that may be secrets are in no field, log line or representation.
+Names, defaults and refusals are those of Spark's Kafka connector; docs/spark.md lists the others. Only parsed values
+are kept: options that may be secrets are in no field, log line or representation.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pyspark_penstock.topic_options import Subscription, subscription_of
 
 TRIGGER_DELAY_MAX_DEFAULT_MS = 15 * 60_000
 POLL_TIMEOUT_DEFAULT_MS = 120_000
-"""How long a task waits for records that its range promised; Spark's network timeout."""
+"""How long a task waits for records of its range; Spark's network timeout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """How much one micro-batch takes."""
+    """Limits of one micro-batch."""
 
     offsets_max: int | None = None
     offsets_min: int | None = None
@@ -35,7 +35,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Everything a read was told."""
+    """All options of a read."""
 
     link: LinkSettings
     fetch: FetchSettings
@@ -57,9 +57,9 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
-        """ValueError where an option is wrong, in the words of Spark's Kafka connector where it has them.
+        """Parse the options; ValueError for a wrong one, with the message of Spark's Kafka connector if it has one.
 
-        What holds for streams or for batches alone is looked at once it is known which of them this is.
+        Options for streams or batches alone are checked if ``streaming`` is given.
         """
         given = {name.lower(): value for name, value in options.items()}
         subscription = subscription_of(given)
@@ -126,7 +126,8 @@ def _fetch_settings(given: Mapping[str, str], kafka: Mapping[str, str]) -> Fetch
 
 
 def _check_without_effect(given: Mapping[str, str]) -> None:
-    """Spark's connector reads these as numbers; how long is tried, `kafka.default.api.timeout.ms` says here."""
+    """Refuse values that are not numbers, as Spark's connector does; here `kafka.default.api.timeout.ms` bounds
+    retries."""
     for name in ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs"):
         value = parsed(given, name, int)
         if value is not None and value < 0:
@@ -153,6 +154,6 @@ _UNSUPPORTED = {
 
 
 def _refuse_kafka_options(given: Mapping[str, str]) -> None:
-    for name, words in _UNSUPPORTED.items():
+    for name, message in _UNSUPPORTED.items():
         if f"kafka.{name}" in given:
-            raise WrongOption(words)
+            raise WrongOption(message)

@@ -1,4 +1,4 @@
-"""Filters of a batch query that say which partitions, offsets or times it wants, so that the rest is not fetched."""
+"""Filters of a batch query on partitions, offsets or times, which reduce what is fetched."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What is wanted at most: all of it, unless a filter says less."""
+    """Upper bounds on what a query reads; everything without filters."""
 
     partitions: frozenset[int] | None = None
     partition_min: int = 0
@@ -40,11 +40,11 @@ class Bounds:
     time_ms_min: int | None = None
 
     def applied(self, ranges: Iterable[OffsetRange], cluster: Cluster) -> list[OffsetRange]:
-        """The ranges without what the bounds leave out."""
+        """The parts of the ranges within the bounds."""
         kept = [self._clamped(each) for each in ranges if self._wants(each)]
         if self.time_ms_min is None or not kept:
             return kept
-        # Before the first record of a time or later there is none of that time: the lookup is exact.
+        # No record before the offset found has the time or a later one: the lookup is exact.
         first = cluster.at({each.place: self.time_ms_min for each in kept})
         return [
             replace(each, start=max(each.start, first[each.place]))
@@ -65,7 +65,7 @@ class Bounds:
 
 
 def narrowed(bounds: Bounds, each: Filter) -> tuple[Bounds, bool] | None:
-    """The bounds with one more filter, and whether they now say all that it says; None where they say nothing."""
+    """The bounds with one more filter, and whether they imply it fully; None if they cannot express it."""
     match each:
         case EqualTo(attribute=("partition",), value=int(value)):
             return _among(bounds, frozenset([value])), True
@@ -95,7 +95,7 @@ def _between(bounds: Bounds, start: int, end: int) -> Bounds:
 
 
 def _since(bounds: Bounds, moment: datetime.datetime) -> Bounds:
-    # Down to the millisecond, which is as fine as records are stamped.
+    # Rounded down to milliseconds, the precision of record timestamps.
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
     delta = aware - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     time_ms = max(0, delta // datetime.timedelta(milliseconds=1))
@@ -121,7 +121,7 @@ def _compared(
 
 
 class Bounded(Protocol):
-    """A reader that can be told to read less."""
+    """A reader with bounds."""
 
     bounds: Bounds
 
@@ -133,7 +133,7 @@ class FilterPush:
         self._reader = reader
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Returns the filters that Spark has to evaluate all the same."""
+        """Returns the filters that Spark still has to evaluate."""
         rest: list[Filter] = []
         for each in filters:
             found = narrowed(self._reader.bounds, each)

@@ -1,7 +1,7 @@
-"""What streaming queries report about themselves, as Prometheus metrics: rows, batch times, offsets and lag.
+"""Prometheus metrics of streaming queries from their progress: rows, batch times, offsets and lag.
 
 Readings come from the events of Spark's StreamingQueryListener and are kept for each query: the last progress, and
-totals since the query's run started. A scrape reads them under a lock and never asks Spark.
+totals since the query's run started. A scrape reads them under a lock and never calls Spark.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from penstock.model.clock import Clock
 ENDED_SECONDS_MAX = 600.0
 """A query that has ended is shown for this long, so that a scrape sees how it ended."""
 QUERIES_MAX = 1_000
-"""Queries that are shown; above it the one that has been silent for longest is removed."""
+"""The most queries shown; above it the one that has been silent for longest is removed."""
 PARTITIONS_MAX = 2_000
-"""Partitions of one query with metrics of their own; with more, the query has its sums alone."""
+"""The most partitions of one query with metrics of their own; above it the query has only its sums."""
 
 PREFIX = "spark_query_"
 QUERY = ("query", "id")
@@ -44,7 +44,7 @@ class SourceReading:
     """The end of the last batch, by topic and partition."""
     lag: Offsets
     lag_records: int | None
-    """All partitions together; None where the source does not report where it ends."""
+    """Of all partitions together; None if the source does not report its latest offsets."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class QueryReading:
     run_id: str
     name: str
     seen_seconds: float
-    """When its last event came, on the monotonic clock."""
+    """When its last event arrived, on the monotonic clock."""
     ended_seconds: float | None = None
     failed: bool = False
     batches: int = 0
@@ -86,7 +86,7 @@ class QueryMetrics(Collector):
             self._reading(query_id, run_id, name)
 
     def progressed(self, progress: Mapping[str, Any]) -> None:
-        """Take in a progress, in the form of its JSON."""
+        """Update the readings from a progress, as parsed JSON."""
         with self._lock:
             reading = self._reading(str(progress["id"]), str(progress["runId"]), progress.get("name"))
             # A query that waits for data repeats the progress of its last batch, without rows.
@@ -96,13 +96,13 @@ class QueryMetrics(Collector):
             reading.batch_seconds += float(progress.get("batchDuration") or 0) / 1000
             reading.sources = [_source(each) for each in progress.get("sources") or ()]
             sink: Mapping[str, Any] = progress.get("sink") or {}
-            # Spark writes -1 where the sink does not count.
+            # Spark reports -1 for a sink that does not count rows.
             reading.output_rows += max(int(sink.get("numOutputRows") or 0), 0)
             reading.sink = simple_name(str(sink.get("description", "")))
             reading.last = progress
 
     def idle(self, query_id: str, run_id: str) -> None:
-        """The query had nothing to do: it is alive."""
+        """The query is alive and has no new data."""
         with self._lock:
             reading = self._queries.get(query_id)
             if reading is not None and reading.run_id == run_id:
@@ -141,7 +141,7 @@ class QueryMetrics(Collector):
     # Scrapes
 
     def describe(self) -> Iterable[Metric]:
-        """Names without samples, so that a registry refuses a second listener on it at once."""
+        """Names without samples, so that a registry refuses a second listener when it is registered."""
         return [GaugeMetricFamily(name, text, labels=labels) for name, text, labels, _ in _GAUGES]
 
     def collect(self) -> Iterator[Metric]:
@@ -279,7 +279,7 @@ def _source(source: Mapping[str, Any]) -> SourceReading:
     offsets = topic_offsets(source.get("endOffset"))
     latest = topic_offsets(source.get("latestOffset"))
     lag = {place: max(latest[place] - offset, 0) for place, offset in offsets.items() if place in latest}
-    # Partitions that the query has not begun to read are behind by all they hold, which is not known here.
+    # The lag of partitions that the query has not begun to read is not known here.
     lag_records: int | None = sum(lag.values()) if lag else None
     metrics: Mapping[str, Any] = source.get("metrics") or {}
     if lag_records is None and LAG_OF_OTHERS in metrics:
@@ -295,7 +295,7 @@ def _source(source: Mapping[str, Any]) -> SourceReading:
 def topic_offsets(offset: Any) -> Offsets:
     """Offsets by topic and partition, in the form that Spark's Kafka connector and this package write.
 
-    Anything else (the counters of other sources) gives none.
+    Offsets of other sources give an empty result.
     """
     parsed = offset
     if isinstance(offset, str):
@@ -322,15 +322,15 @@ PYTHON_STREAM = "PythonMicroBatchStream"
 
 
 def simple_name(description: str) -> str:
-    """What Spark calls a source or sink, without the package of its class and its address in memory."""
+    """Spark's description of a source or sink, without the package of its class and its address in memory."""
     return _IDENTITY.sub("", _JAVA_NAME.sub("", description))
 
 
 def readable(description: str, offsets: Offsets) -> str:
-    """A source as a person would call it.
+    """A readable name of a source.
 
-    Spark describes a source written in Python by the Java object that stands for it, and asks the source for nothing
-    better; its topics are in its offsets.
+    Spark describes a source written in Python by the Java object that wraps it, and does not ask the source for a name;
+    its topics are in its offsets.
     """
     name = simple_name(description)
     if name.startswith(PYTHON_STREAM) and offsets:

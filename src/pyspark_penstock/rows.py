@@ -1,4 +1,4 @@
-"""A table's columns as what a record is made of: checked once against the schema, then Arrow batch by Arrow batch."""
+"""The columns of a table as the parts of records: the schema is checked once, then each Arrow batch is converted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NO_PARTITION = -1
 
 
 class WrongSchema(WrongOption):
-    """A table that cannot be written to topics; the words are those of Spark's Kafka connector."""
+    """A table that cannot be written to topics; the messages are those of Spark's Kafka connector."""
 
 
 class WrongRow(PenstockError, PySparkValueError):
@@ -49,7 +49,7 @@ def check_schema(
     timestamp_column: str | None = None,
     formats: Mapping[str, ValueFormat] | None = None,
 ) -> None:
-    """Raise WrongSchema before the first row is looked at.
+    """Raise WrongSchema before the first row is read.
 
     A column ``timestamp`` is ignored unless the option `timestamp.column` names it, as in Spark's Kafka connector.
     """
@@ -83,7 +83,7 @@ def check_schema(
 
 
 def _check_content(name: str, found: DataType, wanted: ValueFormat | None) -> None:
-    """A key or a value: bytes or text, or what can be encoded in its format."""
+    """Check the type of a key or value: bytes or text, or a type that its format can encode."""
     if wanted is None:
         _check_type(name, found, [StringType(), BinaryType()])
         return
@@ -98,7 +98,7 @@ def _check_content(name: str, found: DataType, wanted: ValueFormat | None) -> No
 def encoded_batches(
     batches: Iterable[ArrowBatch], schema: StructType, formats: Mapping[str, ValueFormat]
 ) -> Iterator[ArrowBatch]:
-    """Batches with ``key`` and ``value`` encoded in their formats; WrongRow where a row cannot be."""
+    """Batches with ``key`` and ``value`` encoded in their formats; WrongRow if a row cannot be encoded."""
     from pyspark_penstock.values.encoders import batch_encoder
     from pyspark_penstock.values.misfit import Misfit
 
@@ -111,7 +111,7 @@ def encoded_batches(
 
 
 def _check_type(name: str, found: DataType, wanted: Sequence[DataType]) -> None:
-    # Whether a value may be null is not part of what is asked.
+    # Nullability is not compared.
     if found.simpleString() not in [each.simpleString() for each in wanted]:
         raise WrongSchema(
             f"{name} attribute unsupported type {found.simpleString()}."
@@ -135,17 +135,17 @@ class RecordColumns:
     headers: HeaderColumns | None
     topics: tuple[str, ...]
     topic_of: memoryview
-    """For each row which of the topics it goes to."""
+    """For each row the index of its topic."""
     partitions: array[int]
-    """For each row the partition that was asked for, or -1."""
-    partitions_asked: bool
+    """For each row the requested partition, or -1."""
+    partitions_requested: bool
     times: memoryview
 
 
 def record_columns(
     batch: ArrowBatch, topic: str | None, now_ms: int, timestamp_column: str | None = None
 ) -> RecordColumns:
-    """What a batch of rows says; raise WrongRow where a row has no topic."""
+    """The record columns of a batch of rows; WrongRow if a row has no topic."""
     columns = {name.lower(): batch.column(index) for index, name in enumerate(batch.schema.names)}
     topics, topic_of = _topics(columns.get(TOPIC), topic, batch.num_rows)
     return RecordColumns(
@@ -156,7 +156,7 @@ def record_columns(
         topics=topics,
         topic_of=topic_of,
         partitions=_partitions(columns.get(PARTITION), batch.num_rows),
-        partitions_asked=PARTITION in columns,
+        partitions_requested=PARTITION in columns,
         times=_times(None if timestamp_column is None else columns[timestamp_column.lower()], batch.num_rows, now_ms),
     )
 
@@ -178,7 +178,7 @@ def _bytes_column(column: Any) -> BytesColumn:
 
 
 def _valid(column: Any) -> memoryview | None:
-    """A byte for each row: 0 where it is null; None where none is."""
+    """A byte for each row, 0 for null; None if no row is null."""
     if not column.null_count:
         return None
     marks = column.is_valid().cast(pa.uint8())
@@ -188,7 +188,7 @@ def _valid(column: Any) -> memoryview | None:
 def _header_columns(column: Any) -> HeaderColumns:
     rows = len(column)
     if column.null_count:
-        # A row without headers and a row with none are the same record.
+        # Null headers and empty headers make the same record.
         column = pc.if_else(column.is_valid(), column, pa.scalar([], column.type))
     if not rows:
         return HeaderColumns(

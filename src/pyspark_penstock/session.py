@@ -1,4 +1,4 @@
-"""Sessions: Spark on this machine, whether or not it has a Java, and the data source in sessions made elsewhere.
+"""Sessions: Spark on this machine, with or without a Java installation, and registration in other sessions.
 
 Spark looks for data sources with the Python that the *environment* of its Java names: PYSPARK_DRIVER_PYTHON, else
 PYSPARK_PYTHON, else ``python3`` of the PATH. It runs their tasks with the same one. Neither the Python of the driver
@@ -28,7 +28,7 @@ CHECKPOINTS_BY_RENAME = "org.apache.spark.sql.execution.streaming.checkpointing.
 CHECKPOINTS_BY_RENAME_4_0 = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
 
 CONNECT_TIMEOUT = "2m"
-"""Spark gives Python 15 seconds to fetch a result from its Java, which a busy machine may not keep."""
+"""Spark gives Python 15 seconds to fetch a result from its JVM, which may be too short on a busy machine."""
 PYARROW_VERSION_MIN = 18
 PANDAS_VERSION_MIN = 2
 PANDAS_VERSION_END = 3
@@ -36,7 +36,7 @@ INSTALL = "pip install 'penstock[spark]'"
 
 
 def checkpoints_by_rename(spark_version: tuple[int, int] = SPARK_VERSION) -> str:
-    """The class under the name it has in this version of Spark."""
+    """The class of the checkpoint file manager, by its name in this version of Spark."""
     return CHECKPOINTS_BY_RENAME_4_0 if spark_version == (4, 0) else CHECKPOINTS_BY_RENAME
 
 
@@ -45,7 +45,7 @@ class MissingPackage(PenstockRuntimeError):
 
 
 def spark_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What Spark's own programs need in their environment on this machine; what is set already stays."""
+    """The environment variables that Spark's own programs need on this machine; variables that are set stay."""
     known = os.environ if environment is None else environment
     wanted = {
         "JAVA_HOME": str(find_java_home(known)),
@@ -57,16 +57,16 @@ def spark_environment(environment: Mapping[str, str] | None = None) -> dict[str,
 
 
 def local_session(app: str, *, cores: int | str = 2, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """A session that runs in this process's own Java; the one that is running already, where there is one.
+    """A session in a JVM of this process; the running one if there is one.
 
-    ``conf`` comes last and may say anything else, the master included.
+    ``conf`` overrides all other settings, the master included.
     """
     from pyspark.sql import SparkSession
 
     check_packages()
     running = SparkSession.getActiveSession()
     if running is not None:
-        # Its Java was started with an environment that this function did not set.
+        # Its JVM was started with an environment that this function did not set.
         register(running)
     os.environ.update(spark_environment())
     settings = {
@@ -87,7 +87,7 @@ def local_session(app: str, *, cores: int | str = 2, conf: Mapping[str, str] | N
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("penstock")`` known to a session that does not find it, or finds it in another Python.
+    """Register ``format("penstock")`` in a session that does not find it, or finds it in another Python.
 
     The source then runs with the Python that runs this session's Python functions, here and in executors:
     PYSPARK_PYTHON, or the setting ``spark.pyspark.python`` of spark-submit. In a session on this machine alone where
@@ -102,7 +102,7 @@ def register(spark: SparkSession) -> None:
 
 
 def check_packages() -> None:
-    """Refuse packages that would fail later, in a Python worker's traceback."""
+    """Refuse missing or unsuitable packages, which would fail later in a Python worker."""
     _require("pyarrow", PYARROW_VERSION_MIN, None, "Spark passes records to Python with it")
     _require("pandas", PANDAS_VERSION_MIN, PANDAS_VERSION_END, "PySpark uses it beside pyarrow")
 

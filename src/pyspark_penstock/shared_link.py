@@ -3,12 +3,12 @@
     with shared_link(settings) as link:
         ...
 
-gives a `BrokerLink` that no other caller in this process uses meanwhile. It knows nothing of leaders and topics, as a
-new link would, but may know coordinators and be connected already: the connection and its ApiVersions are what a small
-task spends most of its time on. A block that ends normally leaves the link for the next one with equal settings; one
-that ends with an exception closes it. Requests whose answers were not awaited close their connection.
+gives a `BrokerLink` that no other caller in this process uses meanwhile. Like a new link it has no leaders and topics,
+but it may have coordinators and connections: a small task spends most of its time on connecting and ApiVersions. A
+block that ends normally leaves the link for the next one with equal settings; one that ends with an exception closes
+it. A connection with pending responses is closed.
 
-A process that was forked leaves its parent's links alone and makes its own.
+A forked process does not use its parent's links and creates its own.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from penstock.model.clock import Clock, SystemClock
 from pyspark_penstock.link import BrokerLink, LinkSettings
 
 LINKS_IDLE_MAX = 4
-"""Links of a process that wait for their next task; the one that waits longest is closed for a fifth."""
+"""The most idle links of a process; above it the one that is idle for longest is closed."""
 IDLE_SECONDS_MAX = 60.0
-"""A link that has waited longer is closed rather than used: less than brokers and firewalls grant a silent client."""
+"""A link that was idle for longer is closed and not used: less than the idle timeouts of brokers and firewalls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class _Idle:
 
 
 class LinkPool:
-    """The links of one process that wait for their next task, the oldest first."""
+    """The idle links of one process, the oldest first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -90,5 +90,5 @@ def _pool() -> LinkPool:
 
 
 def shared_link(settings: LinkSettings) -> AbstractContextManager[BrokerLink]:
-    """A link of this process for one task, see above."""
+    """A link of this process for one task; see the module's documentation."""
     return _pool().link(settings)

@@ -1,7 +1,7 @@
-"""The state of a sink and its transitions: which batch is in, by which transactions, and which run may decide the next.
+"""The state of a sink and its transitions: the last decided batch, its transactions, and the run that may decide next.
 
 Functions of the state alone; `sink_store` keeps the state at the brokers, `sink` calls the transitions. A transition
-takes the state that was read and returns the state to write, or raises the reason for which the query must stop.
+takes the state that was read and returns the state to write, or raises the reason why the query must stop.
 
     from                 transition            to                   refused
     no state             claim                 claimed              a later batch than the first [1]
@@ -18,7 +18,7 @@ takes the state that was read and returns the state to write, or raises the reas
     claimed              void                  claimed by no run, in a new generation
     decided, complete    void                  unchanged
 
-[1] unless the option ledgerMissing is begin; [2] unless the option resolveBatch answers for the batch. With both, a
+[1] unless the option ledgerMissing is begin; [2] unless the option resolveBatch decides about the batch. With both, a
 batch of which the sink has no state may be claimed as decided and complete.
 
 A claim makes transactions of earlier generations undecidable, so they may be aborted. Between `decide` and `complete`
@@ -41,19 +41,19 @@ NO_RUN = ""
 HASH_END = 1 << 64
 
 _TASK = re.compile(r"(\d+)-\d+-\d+")
-"""Generation, task and slot: whole, as another sink's name may begin with this one's."""
+"""Generation, task and slot: matched in full, as another sink's name may begin with this one's."""
 
 
 class SinkError(PenstockRuntimeError):
-    """The sink cannot go on without breaking its promise."""
+    """The sink cannot go on exactly once."""
 
 
 class LedgerMissing(SinkError):
-    """Nothing is known of a sink that must have written before."""
+    """The state of a sink that must have written before is missing."""
 
 
 class SinkAhead(SinkError):
-    """The sink has later batches than the one that is to be written."""
+    """The sink has later batches than the one to write."""
 
 
 class OtherBatch(SinkError):
@@ -61,7 +61,7 @@ class OtherBatch(SinkError):
 
 
 class OutcomeUnknown(SinkError):
-    """A batch was decided, and whether its transactions were committed can no longer be found out."""
+    """A batch was decided, and the outcome of its transactions can no longer be determined."""
 
 
 class PartlyIn(SinkError):
@@ -72,29 +72,29 @@ class Superseded(SinkError):
     """Another run of the same query has taken over."""
 
 
-class Answer(enum.Enum):
-    """What a user says about a batch of which the sink cannot know whether it is in."""
+class BatchAction(enum.Enum):
+    """What to do with a batch whose outcome the sink cannot know, by the option resolveBatch."""
 
     SKIP = "skip"
-    """It is in: write nothing."""
+    """It is committed: write nothing."""
     WRITE = "write"
-    """It is not in: write it."""
+    """It is not committed: write it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """A user's answer for one batch; for any other batch it means nothing."""
+    """The value of the option resolveBatch: an action for one batch."""
 
     batch: int
-    answer: Answer
+    action: BatchAction
 
-    def says(self, answer: Answer, batch: int) -> bool:
-        return self.answer is answer and self.batch == batch
+    def says(self, action: BatchAction, batch: int) -> bool:
+        return self.action is action and self.batch == batch
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """How many rows, and the sum of their hashes: equal however the rows are ordered or cut into tasks."""
+    """The number of rows and the sum of their hashes, whatever their order and distribution over tasks."""
 
     rows: int = 0
     hashes: int = 0
@@ -105,33 +105,33 @@ class Content:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """One task's transaction of a batch, and what is in it."""
+    """One task's transaction of a batch, and its content."""
 
     task: int
     slot: int
-    """Which of the task's transactional ids."""
+    """The slot of the task's transactional id."""
     producer_id: int
     epoch: int
     content: Content | None
-    """None where the state had no room for it."""
+    """None if the state had no room for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """A batch that is in: its transactions are committed, or must be before anything else is written."""
+    """A decided batch: its transactions are committed, or must be before anything else is written."""
 
     batch: int
     generation: int
-    """Of the transactions in `written`."""
+    """The generation of the transactions in `written`."""
     written: tuple[Written, ...] = ()
     content: Content | None = None
-    """Of the whole batch; None in states of the first version."""
+    """The content of the whole batch; None in states of the first version."""
     offsets: BatchOffsets | None = None
-    """None where the query's checkpoint could not be read."""
+    """None if the query's checkpoint could not be read."""
     output: str = ""
-    """Where the batch was written to; empty in states of the first version."""
+    """The output of the batch; empty in states of the first version."""
     run: str = NO_RUN
-    """The query's run in which it was decided; empty where that is not known."""
+    """The query's run in which it was decided; empty if it is not known."""
     is_complete: bool | None = False
     """Whether all of its transactions are known to be committed; None in states of the first version."""
 
@@ -141,32 +141,32 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkState:
-    """What a sink remembers."""
+    """The state of a sink."""
 
     generation: int
     run: str
-    """Which run may write under this generation."""
+    """The run that may write in this generation."""
     query: str
     decided: Decided | None = None
     lost: tuple[int, ...] = ()
     """Tasks whose transactions were decided, and then aborted by their coordinator before they could be committed."""
     resolved: int = NO_BATCH
-    """The batch that a user had written again; the answer is not taken twice."""
+    """The batch that resolveBatch had written; the option does not take effect twice."""
 
     @property
     def batch(self) -> int:
-        """The last batch that is in."""
+        """The last decided batch."""
         return NO_BATCH if self.decided is None else self.decided.batch
 
     @property
     def stamp(self) -> tuple[int, int, tuple[int, ...]]:
-        """Changes with each claim, decision and void, and not with the note that a batch is complete."""
+        """A value that changes with each claim, decision and void, and not with the completion of a batch."""
         return self.generation, self.batch, self.lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a decided batch's transactions: the tasks whose transactions are aborted, or unknown."""
+    """The outcome of a decided batch: the tasks whose transactions are aborted, or unknown."""
 
     lost: tuple[int, ...] = ()
     unknown: tuple[int, ...] = ()
@@ -179,23 +179,23 @@ class Claim:
     batch: int
     run: str
     query: str
-    """The query's id; the sink's where the id is not known."""
+    """The query's id, or the sink's if it is not known."""
     sink: str
     may_begin: bool = False
     resolution: Resolution | None = None
 
     def is_other(self, query: str) -> bool:
-        """Whether a query is known to be another than this run's."""
+        """Whether a query is known to differ from this run's."""
         return query != self.query and self.sink not in (query, self.query)
 
-    def is_told(self, answer: Answer, batch: int) -> bool:
-        return self.resolution is not None and self.resolution.says(answer, batch)
+    def resolves(self, action: BatchAction, batch: int) -> bool:
+        return self.resolution is not None and self.resolution.says(action, batch)
 
 
 def claim(state: SinkState | None, by: Claim, outcome: Outcome) -> SinkState:
     """Take over from the run before.
 
-    ``outcome`` is what became of the transactions of the decided batch, which the caller has committed where possible.
+    ``outcome`` is the outcome of the decided batch, whose transactions the caller has committed where possible.
     """
     if state is None:
         if by.batch > 0 and not by.may_begin:
@@ -223,11 +223,11 @@ def claim(state: SinkState | None, by: Claim, outcome: Outcome) -> SinkState:
         raise SinkAhead(
             f"batch {by.batch} is to be written, and the sink has batch {decided.batch} already"
             f" ({decided.described()}): the query's checkpoint is older than its output. Restore a checkpoint that is"
-            " not older, or, to write from here on all the same, take another sinkId with ledgerMissing set to begin"
+            " not older, or, to write from here on anyway, take another sinkId with ledgerMissing set to begin"
         )
-    if decided.batch == by.batch and by.is_told(Answer.WRITE, by.batch) and state.resolved != by.batch:
+    if decided.batch == by.batch and by.resolves(BatchAction.WRITE, by.batch) and state.resolved != by.batch:
         return replace(claimed, decided=None, lost=(), resolved=by.batch)
-    if by.is_told(Answer.SKIP, decided.batch):
+    if by.resolves(BatchAction.SKIP, decided.batch):
         return replace(claimed, decided=replace(decided, is_complete=True), lost=())
     if outcome.unknown:
         raise outcome_unknown(decided, outcome.unknown, is_past=decided.batch < by.batch)
@@ -239,17 +239,17 @@ def claim(state: SinkState | None, by: Claim, outcome: Outcome) -> SinkState:
 
 
 def _begun(state: SinkState, by: Claim) -> SinkState:
-    """The state of a sink that begins with this batch, or after it if a user says that its rows are in the topics.
+    """The state of a sink that begins with this batch, or after it if resolveBatch skips it.
 
-    The first batch of a query is written in any case: the answer may be left from a query before.
+    The first batch of a query is always written: the option may be left over from an earlier query.
     """
-    if by.batch == 0 or not by.is_told(Answer.SKIP, by.batch):
+    if by.batch == 0 or not by.resolves(BatchAction.SKIP, by.batch):
         return state
     return replace(state, decided=Decided(batch=by.batch, generation=state.generation, is_complete=True))
 
 
 def outcome_unknown(decided: Decided, tasks: Iterable[int], *, is_past: bool = False) -> OutcomeUnknown:
-    """What to say of a batch whose outcome is forgotten; ``is_past``: the query does not run it again."""
+    """The error for a batch whose outcome is unknown; ``is_past``: the query does not run it again."""
     write = f" if they are, or to {decided.batch}:write to write the batch again"
     past = " to go on: the query is past this batch and will not write it again"
     return OutcomeUnknown(
@@ -261,45 +261,45 @@ def outcome_unknown(decided: Decided, tasks: Iterable[int], *, is_past: bool = F
 
 
 def partly_in(batch: int, tasks: Iterable[int], *, is_past: bool = False) -> PartlyIn:
-    """What to say of a batch that can be neither taken back nor completed; ``is_past``: the query does not run it."""
+    """The error for a batch that can be neither undone nor completed; ``is_past``: the query does not run it."""
     why = "is past it" if is_past else "does not give the same rows for those tasks again"
     write = "" if is_past else f", or to {batch}:write to write the whole batch again"
     return PartlyIn(
-        f"batch {batch} is partly in: the transactions of tasks {sorted(tasks)} were aborted for being late after the"
-        f" batch was decided, and the query {why}. The batch cannot be completed: set the option resolveBatch to"
-        f" {batch}:skip to go on without the missing rows{write}. A longer kafka.transaction.timeout.ms avoids this"
+        f"batch {batch} is partly committed: the transactions of tasks {sorted(tasks)} were aborted by their timeout"
+        f" after the batch was decided, and the query {why}. The batch cannot be completed: set the option resolveBatch"
+        f" to {batch}:skip to go on without the missing rows{write}. A longer kafka.transaction.timeout.ms avoids this"
     )
 
 
 def decide(state: SinkState | None, generation: int, new: Decided, resolution: Resolution | None = None) -> SinkState:
-    """The batch is in: from here on these transactions are committed, by any run.
+    """Decide a batch: from now on any run may commit these transactions.
 
     ``new.written`` is empty for a replay, whose tasks found the batch decided and wrote nothing.
     """
     batch = new.batch
     if state is None:
-        raise Superseded(f"the state of the sink has vanished while batch {batch} was written")
+        raise Superseded(f"the state of the sink was deleted while batch {batch} was written")
     if state.generation != generation:
         raise superseded(batch)
     known = state.decided
     if known is None or known.batch < batch:
         _check_continues(known, new, resolution)
-        # The answer is used up: a replay of the batch is a replay.
-        is_told = resolution is not None and resolution.says(Answer.WRITE, batch)
-        resolved = batch if is_told else state.resolved
+        # The option took effect: a replay of the batch is a replay.
+        resolves = resolution is not None and resolution.says(BatchAction.WRITE, batch)
+        resolved = batch if resolves else state.resolved
         return replace(state, decided=replace(new, generation=generation), lost=(), resolved=resolved)
     if known.batch > batch:
         raise SinkAhead(f"batch {batch} was written, and the sink has batch {known.batch} already")
-    if resolution is not None and resolution.says(Answer.SKIP, batch):
-        # The user said that it is this one: what comes next continues it, and it may be replayed.
+    if resolution is not None and resolution.says(BatchAction.SKIP, batch):
+        # resolveBatch says that it is this batch: the next one continues it, and it may be replayed.
         offsets = new.offsets or known.offsets
-        said = replace(known, content=new.content, offsets=offsets, output=new.output, run=new.run)
-        return replace(state, decided=said, lost=())
-    _check_same(known, new, is_answered=state.resolved == batch)
+        skipped = replace(known, content=new.content, offsets=offsets, output=new.output, run=new.run)
+        return replace(state, decided=skipped, lost=())
+    _check_same(known, new, is_resolved=state.resolved == batch)
     if not state.lost:
         if new.written and _producers(new) != _producers(known):
             raise Superseded(f"batch {batch} was decided before, by other transactions")
-        # Noted for each run, so that a second output of the run that replays is not taken for a replay as well.
+        # Recorded for each run, so that a second output of the replaying run does not count as a replay as well.
         return replace(state, decided=replace(known, run=new.run or known.run))
     missing = set(state.lost) - {each.task for each in new.written}
     if missing:
@@ -309,32 +309,32 @@ def decide(state: SinkState | None, generation: int, new: Decided, resolution: R
 
 
 def _producers(batch: Decided) -> list[tuple[int, int, int, int]]:
-    """Which transactions a batch has; their content is kept shortened in a state that was read."""
+    """The transactions of a batch without their content, which a stored state shortens."""
     return [(each.task, each.slot, each.producer_id, each.epoch) for each in batch.written]
 
 
 def superseded(batch: int) -> Superseded:
     return Superseded(
         f"another run of the query took over while batch {batch} was written: two drivers run on one checkpoint, or a"
-        " task of an earlier run was still alive. Nothing of this batch is in; stop the other driver, or, if there is"
-        " none, start the query again"
+        " task of an earlier run was still alive. Nothing of this batch is committed; stop the other driver, or, if"
+        " there is none, start the query again"
     )
 
 
-def _check_same(known: Decided, new: Decided, *, is_answered: bool) -> None:
-    """Raise unless ``new`` is the batch that is in; ``is_answered``: a user has had a batch of this number written."""
+def _check_same(known: Decided, new: Decided, *, is_resolved: bool) -> None:
+    """Raise unless ``new`` is the decided batch; ``is_resolved``: resolveBatch had a batch of this number written."""
     if known.output and known.output != new.output:
         raise _other_batch(
-            known, new, "it was written to another output: two outputs cannot share a sinkId", is_answered=is_answered
+            known, new, "it was written to another output: two outputs cannot share a sinkId", is_resolved=is_resolved
         )
     if known.offsets is not None and new.offsets is not None:
         match known.offsets.compare(new.offsets):
             case Sameness.OTHER:
                 raise _other_batch(
-                    known, new, "the query's checkpoint was restored, copied or lost", is_answered=is_answered
+                    known, new, "the query's checkpoint was restored, copied or lost", is_resolved=is_resolved
                 )
             case Sameness.SAME_PLAN if known.run != new.run or known.run == NO_RUN:
-                # A replay, whatever rows the query makes of it this time.
+                # A replay, even if the query produces other rows this time.
                 return
             case Sameness.SAME_PLAN:
                 why = "one run of a query wrote twice under one number: two outputs cannot share a sinkId"
@@ -352,28 +352,28 @@ def _check_same(known: Decided, new: Decided, *, is_answered: bool) -> None:
     else:
         is_same = known.content == new.content
     if not is_same:
-        raise _other_batch(known, new, why, is_answered=is_answered)
+        raise _other_batch(known, new, why, is_resolved=is_resolved)
 
 
 def _check_continues(known: Decided | None, new: Decided, resolution: Resolution | None) -> None:
     """Raise unless ``new`` begins where the last batch ended, as far as that is known."""
     if known is None or known.batch != new.batch - 1 or known.offsets is None or new.offsets is None:
         return
-    if known.offsets.end == new.offsets.start or (resolution and resolution.says(Answer.WRITE, new.batch)):
+    if known.offsets.end == new.offsets.start or (resolution and resolution.says(BatchAction.WRITE, new.batch)):
         return
     raise OtherBatch(
         f"batch {new.batch} ({new.described()}) does not begin where batch {known.batch} in the sink ended"
         f" ({known.described()}): the query's checkpoint was restored or copied, and has gone on without this sink."
-        f" Rows between the two are missing or would be doubled. To write the batch all the same, set the option"
+        f" Rows between the two are missing or would be duplicated. To write the batch anyway, set the option"
         f" resolveBatch to {new.batch}:write"
     )
 
 
-def _other_batch(known: Decided, new: Decided, why: str, *, is_answered: bool) -> OtherBatch:
+def _other_batch(known: Decided, new: Decided, why: str, *, is_resolved: bool) -> OtherBatch:
     write = (
-        f"An answer {new.batch}:write was taken before and is taken once: to write this one too, take another sinkId"
+        f"resolveBatch {new.batch}:write has taken effect and does so once: to write this one too, take another sinkId"
         " with ledgerMissing set to begin. Set the option resolveBatch to"
-        if is_answered
+        if is_resolved
         else f"Set the option resolveBatch to {new.batch}:write to write it in addition to what is there, or to"
     )
     return OtherBatch(
@@ -391,7 +391,7 @@ def _described(content: Content | None, offsets: BatchOffsets | None, output: st
 
 
 def void(state: SinkState | None, batch: int, generation: int) -> SinkState | None:
-    """Nothing of this generation may be decided any more; None if the batch is decided already."""
+    """End the generation, so that nothing of it can be decided; None if the batch is already decided."""
     if state is None or (state.batch >= batch and not state.lost):
         return None
     if state.generation != generation:
@@ -401,7 +401,7 @@ def void(state: SinkState | None, batch: int, generation: int) -> SinkState | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkNames:
-    """What a sink is called at the brokers; everything begins with its id."""
+    """The names of a sink at the brokers; all begin with its id."""
 
     sink: str
 
@@ -419,11 +419,11 @@ class SinkNames:
 
     @property
     def tasks(self) -> str:
-        """How every task's transactional id begins."""
+        """The prefix of every task's transactional id."""
         return f"{self.sink}-g"
 
     def generation_of(self, transactional_id: str) -> int | None:
-        """Which generation a transactional id is of; None where it is not one of this sink's tasks."""
+        """The generation of a transactional id; None if it is not one of this sink's tasks."""
         found = _TASK.fullmatch(transactional_id.removeprefix(self.tasks))
         return int(found.group(1)) if found and transactional_id.startswith(self.tasks) else None
 

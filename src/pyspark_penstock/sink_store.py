@@ -1,12 +1,12 @@
 """A sink's state at the brokers: a committed offset of a group named after the sink, the document in its metadata.
 
-The state changes only in transactions of one transactional id, so that of two runs that want to change it one is
-fenced, and a reader with `require_stable` sees no change that may still be undone. A document that is longer than the
-metadata of one offset is cut into pieces, which belong to further partitions of one topic that has no records.
+The state changes only in transactions of one transactional id, so of two runs that change it one is fenced, and a
+reader with `require_stable` sees no change that may still be undone. A document that is longer than the metadata of one
+offset is split into pieces, the metadata of further partitions of one topic that has no records.
 
-That a batch is complete is a plain commit of an offset beside them, one request without a transaction: it is true for
-ever once it is true. Each generation has a partition of its own for it, so that a driver which wakes up after another
-has taken over cannot overwrite the note of its successor.
+The completion of a batch is a plain commit of a further offset, one request without a transaction: it is never undone.
+Each generation has a partition of its own for it, so that a driver that resumes after another has taken over cannot
+overwrite the note of its successor.
 """
 
 from __future__ import annotations
@@ -43,26 +43,27 @@ from pyspark_penstock.txn_calls import REPLACED, Producer, add_group, end_transa
 
 PARTITIONS = 32
 PARTITIONS_MAX = 128
-"""The topic grows to it when a batch of very many tasks needs it."""
+"""The number of partitions to which the topic grows for a batch of very many tasks."""
 MARKS_FROM, MARKS_END = 24, 32
-"""Partitions whose offsets say which batch of a generation is complete; the others have pieces of the document."""
+"""Partitions whose offsets are the complete batch of a generation; the others hold pieces of the document."""
 PIECE_PARTITIONS = (*range(MARKS_FROM), *range(MARKS_END, PARTITIONS_MAX))
 PIECE_CHARACTERS = 4_000
-"""Of the document in the metadata of one partition's offset; brokers allow 4,096 bytes unless told otherwise."""
+"""The size of a piece in the metadata of one offset; brokers allow 4,096 bytes by default."""
 DOCUMENT_VERSION = 2
 TASK_HASH_END = 1 << 32
 """A task's sum of hashes is kept modulo this: it is compared only with the same task's."""
 TASKS_MAX = 100_000
-"""More tasks than this are not certain to fit into the state of a batch."""
+"""The most tasks that are certain to fit into the state of a batch."""
 OFFSET_FETCH_VERSION_MAX = 7
 OFFSET_COMMIT_VERSION_MAX = 8
 TXN_OFFSET_COMMIT_VERSION_MAX = 3
 LEDGER_TIMEOUTS_MS = (60_000, 10_000, 1_000)
-"""Of a change of the state, which takes milliseconds: the first that brokers allow (`transaction.max.timeout.ms`)."""
-AMEND_TRIES_MAX = 50
+"""Timeouts of a change of the state, which takes milliseconds: the first that brokers allow
+(`transaction.max.timeout.ms`)."""
+UPDATE_TRIES_MAX = 50
 SETTLE_TRIES = 100
 SETTLE_PAUSE_SECONDS = 0.01
-"""Brokers apply the end of a transaction within milliseconds; after a second nobody will end it."""
+"""Brokers apply the end of a transaction within milliseconds; after a second its driver is dead."""
 TOPIC_TIMEOUT_MS = 30_000
 
 
@@ -81,9 +82,9 @@ def too_many_tasks(tasks: int) -> TooManyTasks:
 
 
 def encode_state(state: SinkState) -> list[str]:
-    """The state as pieces that fit into the metadata of offsets; the first says how many there are.
+    """The state as pieces that fit into the metadata of offsets; the first has their number.
 
-    A batch of very many tasks goes without the content of each: its transactions can be committed, and not be written
+    A batch of very many tasks is stored without the content of each: its transactions can be committed, but not written
     again one by one.
     """
     pieces = _pieces(state)
@@ -106,7 +107,7 @@ def piece_count(first: str) -> int:
 
 
 def decode_state(pieces: Sequence[str]) -> SinkState:
-    """What `encode_state` packed; later pieces may be left from a larger state."""
+    """Decode the pieces of `encode_state`; later pieces may be left over from a larger state."""
     count, _, first = pieces[0].partition(":")
     text = zlib.decompress(base64.b64decode(first + "".join(pieces[1 : int(count)])))
     if text.startswith(b"["):
@@ -155,7 +156,7 @@ def _decided_document(decided: Decided) -> dict[str, Any]:
         "output": decided.output,
         "run": decided.run,
         "complete": decided.is_complete,
-        # Column by column and as differences, which compress best.
+        # By column and as differences, which compresses best.
         "transactions": {
             "task": _differences(each.task for each in written),
             "slot": [each.slot for each in written],
@@ -200,7 +201,7 @@ def _decided(content: Mapping[str, Any]) -> Decided:
 
 
 def _first_version(content: list[Any]) -> SinkState:
-    """A state without names, from before documents had a version."""
+    """A state of the first version, a list without names."""
     batch, generation, run, query, written_in, written, lost = content
     decided = Decided(
         batch=batch,
@@ -234,39 +235,39 @@ class SinkStore:
         self._topic = topic
 
     def read(self) -> SinkState | None:
-        """The state; a change that is under way is waited for."""
-        return self._link.patiently(f"the state of {self._names.group}", self._look)
+        """The state, after a pending change has ended."""
+        return self._link.retrying(f"the state of {self._names.group}", self._read_now)
 
     def read_settled(self) -> SinkState | None:
-        """The state; a change that is under way is waited for only so long, and then undone.
+        """The state, after a pending change has ended; it is aborted after a while.
 
-        The run that began it may be dead, and its transaction would stay open until it is late.
+        The run that began it may be dead, and its transaction would stay open until its timeout.
         """
         for _ in range(SETTLE_TRIES):
-            is_settled, state = self.glance()
+            is_settled, state = self.read_if_stable()
             if is_settled:
                 return state
             time.sleep(SETTLE_PAUSE_SECONDS)
-        return self.amend(lambda _: None)
+        return self.update(lambda _: None)
 
-    def glance(self) -> tuple[bool, SinkState | None]:
-        """Whether no change is under way, and then the state."""
+    def read_if_stable(self) -> tuple[bool, SinkState | None]:
+        """Whether no change is pending, and then the state."""
 
         def attempt() -> tuple[bool, SinkState | None]:
             try:
-                return True, self._look()
+                return True, self._read_now()
             except UnstableOffsetCommit:
                 return False, None
 
-        return self._link.patiently(f"the state of {self._names.group}", attempt)
+        return self._link.retrying(f"the state of {self._names.group}", attempt)
 
-    def _look(self) -> SinkState | None:
+    def _read_now(self) -> SinkState | None:
         found = self._offsets([*range(PARTITIONS)])
-        asked = MARKS_FROM
-        while 0 in found and (count := piece_count(found[0][1])) > asked:
-            # All of it by one request: between two the state may change, and grow once more.
+        requested = MARKS_FROM
+        while 0 in found and (count := piece_count(found[0][1])) > requested:
+            # All pieces in one request: between two requests the state may change and grow.
             found = self._offsets([*PIECE_PARTITIONS[:count], *range(MARKS_FROM, MARKS_END)])
-            asked = count
+            requested = count
         if 0 not in found:
             return None
         state = decode_state([found.get(index, (0, ""))[1] for index in PIECE_PARTITIONS])
@@ -285,22 +286,22 @@ class SinkStore:
             topics=[offset_fetch.OffsetFetchRequestTopic(name=self._topic, partition_indexes=partitions)],
             require_stable=True,
         )
-        answer = self._link.ask(self._link.coordinator(group), offset_fetch, request, OFFSET_FETCH_VERSION_MAX)
-        raise_for(answer.error_code, f"the state of {group}")
+        response = self._link.call(self._link.coordinator(group), offset_fetch, request, OFFSET_FETCH_VERSION_MAX)
+        raise_for(response.error_code, f"the state of {group}")
         found: dict[int, tuple[int, str]] = {}
-        for part in (part for topic in answer.topics for part in topic.partitions):
+        for part in (part for topic in response.topics for part in topic.partitions):
             if part.error_code != UnknownTopicOrPartition.code:
                 raise_for(part.error_code, f"the state of {group}")
             if part.committed_offset >= 0:
                 found[part.partition_index] = (part.committed_offset, part.metadata or "")
         return found
 
-    def amend(self, change: Callable[[SinkState | None], SinkState | None]) -> SinkState | None:
-        """Change the state: no other change comes between what ``change`` was given and what it returned.
+    def update(self, change: Callable[[SinkState | None], SinkState | None]) -> SinkState | None:
+        """Change the state atomically: ``change`` gets the current state and returns the new one.
 
-        ``change`` may be called several times; None or the same state again is no change. What it raises is raised.
+        ``change`` may be called several times; None or the same state means no change. Its exceptions propagate.
         """
-        for _ in range(AMEND_TRIES_MAX):
+        for _ in range(UPDATE_TRIES_MAX):
             producer = self._become_producer()
             state = self.read()
             wanted = change(state)
@@ -309,13 +310,13 @@ class SinkStore:
             try:
                 self._write(producer, wanted)
             except REPLACED:
-                # Another run wanted a change at the same time. Ours may be in all the same: the next look tells.
+                # Another run changed the state at the same time. Ours may be committed: the next read shows it.
                 continue
             return wanted
-        raise SinkError(f"the state of {self._names.sink} changes hands faster than it can be written")
+        raise SinkError(f"the state of {self._names.sink} is changed by others faster than it can be written")
 
     def note_complete(self, batch: int, generation: int) -> None:
-        """All transactions of the batch that this generation decided are committed."""
+        """Record that all transactions of the batch that this generation decided are committed."""
         group = self._names.group
         request = offset_commit.Request(
             group_id=group,
@@ -335,14 +336,14 @@ class SinkStore:
         )
 
         def attempt() -> None:
-            answer = self._link.ask(self._link.coordinator(group), offset_commit, request, OFFSET_COMMIT_VERSION_MAX)
-            for part in (part for topic in answer.topics for part in topic.partitions):
+            response = self._link.call(self._link.coordinator(group), offset_commit, request, OFFSET_COMMIT_VERSION_MAX)
+            for part in (part for topic in response.topics for part in topic.partitions):
                 raise_for(part.error_code, f"the state of {group}")
 
-        self._link.patiently(f"the state of {group}", attempt)
+        self._link.retrying(f"the state of {group}", attempt)
 
     def touch(self) -> None:
-        """Change nothing, and let it be seen that a driver has come to the sink."""
+        """Use the transactional id of the state without a change, which shows that a driver has reached the sink."""
         self._become_producer()
 
     def _become_producer(self) -> Producer:
@@ -353,7 +354,7 @@ class SinkStore:
         return init_producer(self._link, self._names.ledger, shortest)
 
     def is_touched(self) -> bool:
-        """Whether a driver has ever come to change it, whatever became of that."""
+        """Whether a driver has ever tried to change the state."""
         return is_known(self._link, self._names.ledger)
 
     def _write(self, producer: Producer, state: SinkState) -> None:
@@ -385,16 +386,16 @@ class SinkStore:
 
         def attempt() -> None:
             address = self._link.coordinator(group)
-            answer = self._link.ask(address, txn_offset_commit, request, TXN_OFFSET_COMMIT_VERSION_MAX)
-            for part in (part for topic in answer.topics for part in topic.partitions):
+            response = self._link.call(address, txn_offset_commit, request, TXN_OFFSET_COMMIT_VERSION_MAX)
+            for part in (part for topic in response.topics for part in topic.partitions):
                 if part.error_code == UnknownTopicOrPartition.code:
                     self._make_topic(grown=len(pieces) > MARKS_FROM)
                 raise_for(part.error_code, f"the state of {group}")
 
-        self._link.patiently(f"the state of {group}", attempt)
+        self._link.retrying(f"the state of {group}", attempt)
 
     def _make_topic(self, *, grown: bool) -> None:
-        """Make the topic to which the offsets belong, or make it larger; it never has a record."""
+        """Create the topic to which the offsets belong, or add partitions; it never has records."""
         doing = f"the topic of sink states {self._topic}"
         make = create_topics.Request(
             topics=[create_topics.CreatableTopic(name=self._topic, num_partitions=PARTITIONS, replication_factor=-1)],
@@ -406,26 +407,26 @@ class SinkStore:
         )
 
         def attempt() -> None:
-            for made in self._link.ask_anyone(create_topics, make).topics:
+            for made in self._link.call_any(create_topics, make).topics:
                 if made.error_code not in (0, TopicAlreadyExists.code):
                     raise_for(made.error_code, doing)
-            for made in self._link.ask_anyone(create_partitions, grow).results if grown else ():
+            for made in self._link.call_any(create_partitions, grow).results if grown else ():
                 if made.error_code not in (0, InvalidPartitions.code):
                     raise_for(made.error_code, doing)
 
-        self._link.patiently(doing, attempt)
+        self._link.retrying(doing, attempt)
 
     def forget(self) -> None:
-        """Remove the state of a sink that will never write again."""
+        """Delete the state of a sink that will never write again."""
         group = self._names.group
 
         def attempt() -> None:
             address = self._link.coordinator(group)
-            for each in self._link.ask(address, delete_groups, delete_groups.Request(groups_names=[group])).results:
+            for each in self._link.call(address, delete_groups, delete_groups.Request(groups_names=[group])).results:
                 if each.error_code != GroupIdNotFound.code:
                     raise_for(each.error_code, f"the state of {group}")
 
-        self._link.patiently(f"the state of {group}", attempt)
+        self._link.retrying(f"the state of {group}", attempt)
 
 
 def _mark_partition(generation: int) -> int:

@@ -1,15 +1,15 @@
-"""Which transactional id an attempt of a task writes under.
+"""Chooses the transactional id of an attempt of a task.
 
 Spark runs a task several times: retries and speculative attempts have an attempt number each, but a stage that is run
 again because an executor with shuffle files was lost starts at number 0 while tasks of its first run still write, and
-Python is not told the number of the stage's run. Two attempts under one id would fence each other. A new id for each
+Python does not know the number of the stage's run. Two attempts under one id would fence each other. A new id for each
 attempt would fill the brokers' memory.
 
-So each task has slots, an id for each. An attempt begins at a slot that Spark's id of the attempt chooses, and passes
-over those whose transaction is open: it belongs to an attempt that is writing or has reported to the driver. An attempt
-that is fenced before it has sent a row takes the next slot. What is left is an attempt that stalls between its look at
-a slot and its request for it, while another opens its transaction in that slot: it aborts that transaction, which the
-driver finds before it decides, and the batch fails whole.
+So each task has slots, an id for each. An attempt begins at a slot that Spark's id of the attempt determines, and skips
+slots with an open transaction, which belongs to an attempt that is writing or has reported to the driver. An attempt
+that is fenced before it has sent a row takes the next slot. One case remains: an attempt stalls between its check of a
+slot and its request for it, while another opens its transaction in that slot. It aborts that transaction; the driver
+finds that before it decides, and the batch fails.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ class NoSlot(SinkError):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Answered with whether the slot's transaction is open."""
+class CheckSlot:
+    """Check whether the slot's transaction is open; the result is sent back."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
-    """Become the slot's producer and open a transaction; answered with whether that was fenced before it was open."""
+class TakeSlot:
+    """Become the slot's producer and open a transaction; the result is whether it was fenced before it was open."""
 
     slot: int
 
 
-def slot_steps(first: int) -> Generator[Look | Take, bool, int]:
-    """How an attempt comes to its slot, from ``first`` on: each step is answered by the caller; returns the slot."""
+def slot_steps(first: int) -> Generator[CheckSlot | TakeSlot, bool, int]:
+    """The steps of an attempt to its slot, from ``first`` on: the caller sends the result of each; returns the slot."""
     for slot in range(first, first + SLOTS_MAX):
-        is_open = yield Look(slot)
+        is_open = yield CheckSlot(slot)
         if is_open:
             continue
-        is_fenced = yield Take(slot)
+        is_fenced = yield TakeSlot(slot)
         if not is_fenced:
             return slot
     raise NoSlot(
@@ -68,9 +68,8 @@ def open_in_free_slot(
 ) -> tuple[int, Producer]:
     """Begin a transaction with these partitions in the first free slot, from ``first`` on; the slot and its producer.
 
-    ``check`` is called before each slot is taken, after it was seen to be free: a transaction that was committed before
-    the look is known to be by the time of the check. It is given what the look found out about the transactional ids
-    ``beside``. What it raises is raised.
+    ``check`` is called after a slot was found free and before it is taken, so it sees every commit before that. It gets
+    the described transactions, including those of the transactional ids ``beside``. Its exceptions propagate.
     """
     steps = slot_steps(first)
     producer: Producer | None = None
@@ -79,19 +78,19 @@ def open_in_free_slot(
     while True:
         name = name_of(step.slot)
         match step:
-            case Look():
+            case CheckSlot():
                 looked = described(link, [name, *beside])
-                answer = name in looked and looked[name].is_open
-            case Take():
+                result = name in looked and looked[name].is_open
+            case TakeSlot():
                 check(looked)
                 producer = init_producer(link, name, timeout_ms)
                 try:
                     add_partitions(link, producer, partitions)
-                    answer = False
+                    result = False
                 except REPLACED:
-                    answer = True
+                    result = True
         try:
-            step = steps.send(answer)
+            step = steps.send(result)
         except StopIteration as end:
             assert producer is not None, "a slot without a producer"
             return end.value, producer

@@ -1,7 +1,7 @@
-"""Everything of PySpark that is not documented, or that differs between its versions, in one place.
+"""All uses of PySpark that are undocumented, or that differ between its versions, in one place.
 
-Each part says in which versions it was seen; tests/spark/test_versions.py runs a query over all of them. A part that a
-newer PySpark changes fails here, with `SparkChanged` or at import, and nowhere else.
+Each part names the versions in which it was tested; tests/spark/test_versions.py runs a query over all of them. A part
+that a newer PySpark changes fails here, with `SparkChanged` or at import, and nowhere else.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class SparkChanged(PenstockRuntimeError):
-    """This version of Spark lacks something that the versions known here have."""
+    """This version of Spark lacks something that the supported versions have."""
 
 
 def _version(text: str) -> tuple[int, int]:
@@ -62,9 +62,9 @@ def _version(text: str) -> tuple[int, int]:
 SPARK_VERSION = _version(pyspark.__version__)
 """Major and minor: ``(4, 2)``."""
 HAS_ADMISSION_CONTROL = SPARK_VERSION >= (4, 2)
-"""Whether a Python stream is told where a batch starts and how much it may take.
+"""Whether Spark passes a Python stream the start of a batch and its limits.
 
-Without it (4.0, 4.1) a batch ends at the latest offset, and is asked for its end before its start.
+Without it (4.0, 4.1) a batch ends at the latest offset, and Spark asks for its end before its start.
 """
 HAS_FILTER_PUSHDOWN = SPARK_VERSION >= (4, 1)
 
@@ -111,7 +111,7 @@ if TYPE_CHECKING or SPARK_VERSION >= (4, 1):
 else:
 
     class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):
-        """4.0 gives Arrow batches to whatever is a DataSourceArrowWriter, in streams as well."""
+        """4.0 passes Arrow batches to every DataSourceArrowWriter, in streams as well."""
 
 
 # Arrow's types for Spark's: 4.0, 4.1, 4.2, 4.3
@@ -133,7 +133,7 @@ def _in_utc() -> dict[str, Any]:
 # Properties of a streaming query's jobs: 4.0, 4.1, 4.2, 4.3
 
 QUERY_ID = "sql.streaming.queryId"
-"""As old as the query's checkpoint."""
+"""Created with the query's checkpoint."""
 BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
 """New with each start of the query."""
@@ -143,7 +143,7 @@ def task_context() -> TaskContext:
     """The context of the running task."""
     context = TaskContext.get()
     if context is None:
-        raise SparkChanged("a writer runs outside of a Spark task")
+        raise SparkChanged("a writer runs outside a Spark task")
     return context
 
 
@@ -151,12 +151,14 @@ def local_property(context: TaskContext, name: str) -> str:
     """A property that Spark sets for the tasks of a streaming query."""
     value = context.getLocalProperty(name)
     if not value:
-        raise SparkChanged(f"PySpark {pyspark.__version__} does not tell a task its {name}: not known to work here")
+        raise SparkChanged(
+            f"PySpark {pyspark.__version__} does not set {name} for a task: this version is not supported"
+        )
     return value
 
 
 def checkpoint_from_settings(context: TaskContext, query_name: str) -> str:
-    """Where a query has its checkpoint by ``spark.sql.streaming.checkpointLocation``; empty where it is not told.
+    """A query's checkpoint by ``spark.sql.streaming.checkpointLocation``; empty if it is not set.
 
     A task sees the session's SQL settings as local properties. A query without a name gets a new folder at each start.
     """
@@ -168,7 +170,7 @@ def query_id_of(frame: DataFrame) -> str:
     """The id of the query whose batch this is, on the driver in ``foreachBatch``."""
     found: Any = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     if not found:
-        raise SparkChanged("this DataFrame is no batch of a streaming query: foreachBatch gives one")
+        raise SparkChanged("this DataFrame is not a batch of a streaming query: foreachBatch gives one")
     return str(found)
 
 
@@ -182,7 +184,7 @@ class RunningQuery:
 
 
 def query_of_foreach_batch(session: SparkSession) -> RunningQuery | None:
-    """Find the query that calls ``foreachBatch`` in this thread; None on Spark Connect or outside of a query.
+    """Find the query that calls ``foreachBatch`` in this thread; None on Spark Connect or outside a query.
 
     The thread has the query's id as a local property, and the session's shared state has
     the queries that run.
@@ -219,11 +221,11 @@ def read_by_java(session: SparkSession, address: str) -> str | None:
 
 
 def exempt_imports_from_collection() -> None:
-    """Take what is imported out of the collector's sight; at the end of a task, when all it needs is imported.
+    """Exclude imported modules from garbage collection; called at the end of a task, when its imports are done.
 
-    Spark's daemon collects after every task, and to walk the objects of imported libraries takes longer than a task
-    of a small micro-batch. Workers are shared with the user's functions: garbage is collected first, so that none
-    becomes permanent, and what is made later is collected as always. Does nothing unless modules were imported since.
+    Spark's daemon collects after every task, and walking the objects of imported libraries takes longer than a task of
+    a small micro-batch. Workers are shared with the user's functions: garbage is collected first, so that none becomes
+    permanent, and later objects are collected as always. Does nothing unless modules were imported since.
     """
     if _exempted.modules != len(sys.modules):
         gc.collect()
@@ -244,13 +246,13 @@ _exempted = _Exempted()
 
 
 class FiltersPushed(Protocol):
-    """Takes the filters of a query; returns those that Spark has to evaluate all the same."""
+    """Takes the filters of a query; returns those that Spark still has to evaluate."""
 
     def __call__(self, filters: list[Any]) -> Iterable[Any]: ...
 
 
 class _PushFilters:
-    """A reader's ``pushFilters`` that Spark takes for the one of the base class where it asks whether there is one.
+    """A reader's ``pushFilters`` that Spark mistakes for the base class's when it checks whether one is defined.
 
     Spark refuses every query over a reader whose class defines the method while
     ``spark.sql.python.filterPushdown.enabled`` is false, which it is unless set.
@@ -265,7 +267,7 @@ class _PushFilters:
 
 
 def offer_filter_pushdown(reader: DataSourceReader, push: FiltersPushed) -> None:
-    """Have Spark push filters to a reader where the user has switched that on."""
+    """Let Spark push filters to a reader if the user has enabled that."""
     if HAS_FILTER_PUSHDOWN:
         vars(reader)["pushFilters"] = _PushFilters(push)
 

@@ -1,9 +1,9 @@
 """Topics as views of Spark SQL: ``select ... from orders``.
 
-A frame of a Python data source, and with it a view made of a frame, reads the offsets that it looked up at its first
-query for as long as it lives: Spark keeps what the source planned. A view that is kept as SQL text is analyzed at each
-query, so these views select from a table of the catalog that holds columns and no data, and hand the options over in
-``WITH (...)``. Each query looks up where topics begin and end.
+A frame of a Python data source, and with it a view made of a frame, always reads the offsets that it looked up at its
+first query: Spark keeps the source's plan. A view that is kept as SQL text is analyzed at each query, so these views
+select from a table of the catalog that has columns and no data, and pass the options in ``WITH (...)``. Each query
+looks up where topics begin and end.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 BOOTSTRAP = "kafka.bootstrap.servers"
 EVERY_TOPIC = ".*"
 INTERNAL = "__"
-"""How names of topics begin that belong to brokers and sinks."""
+"""The prefix of internal topics of brokers and sinks."""
 DATABASE = "spark_catalog.default"
 DIGEST_CHARACTERS = 12
 SECRETS = re.compile(r"password|secret|jaas|token", re.IGNORECASE)
 VALUE = "value"
 NOT_IN_FLAT_VIEWS = frozenset({VALUE, "topic", "timestampType"})
 TOPICS_MAX = 10_000
-"""Topics that one call registers."""
+"""The most topics that one call registers."""
 
 
 def tables(
@@ -57,9 +57,9 @@ def tables(
     the record's own columns under names that begin with ``_`` (``_key``, ``_partition``, ``_offset``, ``_timestamp``,
     ``_value_error``); with ``flatten=False`` it has the columns that ``format("penstock")`` has.
 
-    A view is named like its topic, with ``_`` for every character that SQL would want quoted; ``names`` has other
-    names. What a view reads is looked up at each query. ``database`` is where the tables without data are made that
-    views select from, one for each set of columns.
+    A view is named like its topic, with ``_`` for every character that SQL requires to be quoted; ``names`` has other
+    names. Each query of a view looks up its offsets. ``database`` holds the tables without data that views select from,
+    one for each set of columns.
     """
     shared = {BOOTSTRAP: bootstrap, **_texts(options)}
     if topics is not None and pattern is not None:
@@ -76,7 +76,7 @@ def tables(
         _statements(view, {**shared, **_texts((formats or {}).get(topic)), "subscribe": topic}, flatten, database)
         for topic, view in views.items()
     ]
-    # PySpark types this method in part.
+    # PySpark's types of this method are incomplete.
     run: Callable[[str], Any] = cast("Any", spark).sql
     for create_table, create_view in statements:
         run(create_table)
@@ -108,7 +108,7 @@ def _matching(shared: Mapping[str, str], pattern: str | None) -> list[str]:
 
 
 def view_name(topic: str) -> str:
-    """The topic's name as SQL takes it without quotes."""
+    """The topic's name as an SQL name that needs no quotes."""
     return re.sub(r"\W", "_", topic, flags=re.ASCII)
 
 
@@ -116,7 +116,7 @@ def _named(topics: Iterable[str], names: Mapping[str, str]) -> dict[str, str]:
     views = {topic: names.get(topic, view_name(topic)) for topic in topics}
     taken: dict[str, str] = {}
     for topic, view in views.items():
-        # Spark finds views in any case.
+        # Names of views are not case-sensitive.
         other = taken.setdefault(view.lower(), topic)
         if other != topic:
             raise WrongOption(
@@ -143,7 +143,7 @@ def _statements(view: str, options: Mapping[str, str], flatten: bool, database: 
     table = f"{database}.penstock_columns_{digest}"
     given = ", ".join(f"{_quoted(name)} {_literal(value)}" for name, value in options.items())
     selected = _flat(view, schema) if flatten else "*"
-    # All names and texts in it are quoted here.
+    # All names and texts are quoted above.
     query = f"SELECT {selected} FROM {table} WITH ({given})"  # noqa: S608
     return (
         f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING penstock",
@@ -156,7 +156,7 @@ def _columns_sql(schema: StructType) -> str:
 
 
 def _type_sql(data_type: Any) -> str:
-    """A type as CREATE TABLE takes it; names of fields are quoted, which `simpleString` does not do."""
+    """A type for CREATE TABLE; names of fields are quoted, which `simpleString` does not do."""
     if isinstance(data_type, StructType):
         fields = ", ".join(f"{_quoted(each.name)}: {_type_sql(each.dataType)}" for each in data_type)
         return f"STRUCT<{fields}>"
@@ -170,7 +170,7 @@ def _type_sql(data_type: Any) -> str:
 
 
 def _flat(view: str, schema: StructType) -> str:
-    """Fields of the value, then the record's columns; all columns where the value is no struct."""
+    """Fields of the value, then the record's columns; all columns if the value is not a struct."""
     value = schema[VALUE].dataType if VALUE in schema.fieldNames() else None
     if not isinstance(value, StructType):
         return "*"

@@ -1,4 +1,4 @@
-"""A topic as a stream: micro-batches from where the last one ended, as much as they may take."""
+"""A topic as a stream: micro-batches from where the last one ended, within their limits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from pyspark_penstock.spark_internals import (
 )
 
 LOOKUPS_MAX = 3
-"""How often the end of a partition is looked up that lies before what has been read."""
+"""How often the end of a partition is looked up again if it is before the offset already read."""
 LOOKUP_SECONDS = 1.0
 
 
@@ -58,7 +58,7 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceS
 
 
 def refuse_without_admission_control(options: ReadOptions) -> None:
-    """Refuse what a reader cannot do that is not told where a batch starts, nor whether its query ends by itself."""
+    """Refuse options that need the start of a batch, or the trigger, which older versions do not pass."""
     old = f"PySpark {pyspark.__version__} does not let a Python source limit a batch"
     if options.admission != Admission():
         raise WrongOption(
@@ -74,7 +74,7 @@ def refuse_without_admission_control(options: ReadOptions) -> None:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One streaming query's source. Its state lives in one process of the driver, its checkpoint is Spark's."""
+    """The source of one streaming query. Its state is in one process of the driver, its checkpoint is Spark's."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -90,13 +90,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topic_ids: dict[str, bytes] = {}
 
     def __reduce__(self) -> tuple[type[StreamReader], tuple[ReadOptions]]:
-        # Executors get what was asked for; connections and the state of the query stay in the driver.
+        # Executors get the options; connections and the state of the query stay in the driver.
         return StreamReader, (self._options,)
 
     def __repr__(self) -> str:
         return "StreamReader()"
 
-    # What Spark asks of the driver
+    # Called in the driver
 
     def initialOffset(self) -> dict[str, Any]:
         self._connected().require_contact()
@@ -105,9 +105,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(found)
 
     def end_at_latest(self) -> dict[str, Any]:
-        """The end of the next batch for a Spark that does not say where it starts.
+        """The end of the next batch, for versions of Spark that do not pass its start.
 
-        At a restart Spark plans its last batch again before it asks, so what was planned last is where the next starts.
+        At a restart Spark first plans its last batch again, so the next batch starts where the last planned one ended.
         """
         if not self._planned:
             self._connected().require_contact()
@@ -115,14 +115,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._available(self._planned_end))
 
     def start_not_beyond_end(self) -> dict[str, Any]:
-        """Where the first batch starts, for a Spark that has asked for its end before."""
+        """Where the first batch starts, for versions of Spark that ask for its end first."""
         found = self._cluster().resolve(self._options.start, starting=True, now_ms=self._clock().now_ms())
         self._initial = {place: min(offset, self._latest.get(place, offset)) for place, offset in found.items()}
         return to_json(self._initial)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = from_json(start)
-        # Spark asks for the next batch once the last one is done, so all before its start has been processed.
+        # Spark plans the next batch once the last one is done, so all records before its start have been processed.
         self._commit(begun)
         if self._is_first(begun):
             return start
@@ -151,7 +151,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = True
         begun, until = from_json(start), from_json(end)
         self._planned_end = until
-        # A first batch that is repeated has its start looked up again, which may be beyond the end it had.
+        # The start of a repeated first batch is looked up again, and may be beyond its end.
         if begun != self._initial:
             for place in _moved_back(begun, until):
                 self._report_moved_back(place, begun[place], until[place])
@@ -187,7 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._link.close()
             self._link = None
 
-    # What runs in executors
+    # Called in executors
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition), f"{type(partition).__name__} was not planned here"
@@ -196,7 +196,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # The first batch
 
     def _is_first(self, begun: Offsets) -> bool:
-        """Whether the query's first batch is to be empty, so that its checkpoint holds where it began.
+        """Whether the query's first batch is empty, so that its checkpoint holds the start.
 
         Spark looks a start up again when it repeats the first batch. A start such as the latest offset has moved by
         then, and the records between would be in no batch.
@@ -214,7 +214,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             case _:
                 return True
 
-    # What there is
+    # Available offsets
 
     def _available(self, begun: Offsets) -> Offsets:
         if self._target is not None:
@@ -229,7 +229,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for _ in range(LOOKUPS_MAX - 1):
             if not _moved_back(begun, latest):
                 break
-            # A broker that has just come back may not know its end yet.
+            # A broker that has just restarted may not know its end yet.
             time.sleep(LOOKUP_SECONDS)
             latest = self._ends()
         for place in _moved_back(begun, latest):
@@ -253,16 +253,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             return cluster.latest(cluster.places())
         except UnknownTopicOrPartition:
-            # Deleted between the two questions.
+            # Deleted between the two requests.
             return cluster.latest(cluster.places())
 
     def _notice_new_topics(self, read: set[str]) -> None:
-        """A topic that was deleted and created anew has offsets that are not those of the checkpoint."""
+        """Report re-created topics as lost data: their offsets are not those of the checkpoint."""
         for topic in read:
             current = self._cluster().topic_id(topic)
             known = self._topic_ids.setdefault(topic, current)
             if current not in (known, ZERO_UUID):
-                data_loss(self._options.fetch, f"Topic {topic} has been deleted and created anew.")
+                data_loss(self._options.fetch, f"Topic {topic} has been deleted and created again.")
                 self._topic_ids[topic] = current
 
     def _topic_id(self, topic: str) -> bytes:
@@ -273,7 +273,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _added(self, places: set[Place]) -> Offsets:
-        """Where partitions begin that the query has not read before."""
+        """The first offsets of partitions that the query has not read before."""
         earliest = self._cluster().earliest(places)
         for (topic, partition), offset in sorted(earliest.items()):
             if offset > 0:
@@ -282,7 +282,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return earliest
 
-    # How much of it
+    # Limits
 
     def _admitted(self, begun: Offsets, end: Offsets) -> Offsets:
         admission = self._options.admission
@@ -311,7 +311,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster().commit(group, offsets)
             self._committed = offsets
 
-    # Ways out
+    # Connections
 
     def _connected(self) -> BrokerLink:
         if self._link is None:
@@ -329,8 +329,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class StreamReaderToLatest(DataSourceStreamReader):
     """The source of a streaming query in PySpark 4.0 and 4.1: every batch ends at the latest offsets.
 
-    Those ask for the end of the first batch before its start. A query that reads what is available now asks for the end
-    once, and reads up to it.
+    They ask for the end of the first batch before its start. A query with Trigger.AvailableNow asks for the end once,
+    and reads up to it.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -359,5 +359,5 @@ class StreamReaderToLatest(DataSourceStreamReader):
 
 
 def _moved_back(begun: Offsets, latest: Offsets) -> list[Place]:
-    """The partitions that end before what has been read of them."""
+    """The partitions that end before the offset already read."""
     return sorted(place for place, offset in begun.items() if latest.get(place, offset) < offset)

@@ -1,4 +1,4 @@
-"""The options that say which partitions a read has: ``subscribe``, ``subscribePattern``, ``assign``."""
+"""The options that choose the partitions of a read: ``subscribe``, ``subscribePattern``, ``assign``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STRATEGIES = ("subscribe", "subscribepattern", "assign")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Which partitions are read: one of the three is given."""
+    """The partitions to read: one of the three is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""

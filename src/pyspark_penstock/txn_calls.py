@@ -1,7 +1,7 @@
-"""What a transactional producer asks of its coordinator, one function per question.
+"""Requests of a transactional producer to its coordinator, one function each.
 
-Everything speaks the first version of the transaction protocol: there a producer keeps its epoch when its transaction
-ends, so that an end which was sent and not answered can be sent again by any client that knows the producer.
+All use the first version of the transaction protocol, in which a producer keeps its epoch when its transaction ends: an
+EndTxn whose response was lost can be sent again by any client that knows the producer.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ END_VERSION_MAX = 4
 LIST_VERSION_MAX = 1
 
 REPLACED = (ProducerFenced, InvalidProducerEpoch, InvalidProducerIdMapping)
-"""Another producer has the transactional id now, or the coordinator aborted its transaction for being late."""
+"""Another producer has the transactional id now, or the coordinator aborted the transaction after its timeout."""
 FORGOTTEN = (InvalidProducerIdMapping, TransactionalIdNotFound)
-"""The coordinator does not know this producer of the id: the id has expired, and may be in use again."""
+"""The coordinator does not know the producer: its id has expired, and may be in use again."""
 ONGOING = "Ongoing"
 END_AT_ONCE = 32
-"""Ends of transactions that are on their way to one broker at a time."""
+"""EndTxn requests in flight to one broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer:
-    """Who writes: a transactional id (None without transactions), and what its coordinator gave it."""
+    """A producer: its transactional id (None without transactions), producer id and epoch."""
 
     transactional_id: str | None
     producer_id: int
@@ -67,31 +67,33 @@ class Described:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commits:
-    """Transactions that could not be committed: aborted for certain, or with an outcome that is forgotten."""
+    """Transactions that could not be committed: aborted, or with an unknown outcome."""
 
     lost: list[Producer]
     unknown: list[Producer]
 
 
 def init_producer(link: BrokerLink, transactional_id: str | None, timeout_ms: int) -> Producer:
-    """Become the producer of an id: whoever was it before is fenced, and its open transaction aborted."""
+    """Become the producer of an id: the previous one is fenced, and its open transaction aborted."""
     doing = f"the producer {transactional_id}" if transactional_id is not None else "a producer id"
 
     def attempt() -> Producer:
         request = init_producer_id.Request(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
         if transactional_id is None:
-            answer = link.ask_anyone(init_producer_id, request, INIT_VERSION_MAX)
+            response = link.call_any(init_producer_id, request, INIT_VERSION_MAX)
         else:
             address = link.coordinator(transactional_id, COORDINATOR_OF_TRANSACTIONS)
-            answer = link.ask(address, init_producer_id, request, INIT_VERSION_MAX)
-        raise_for(answer.error_code, doing)
-        return Producer(transactional_id=transactional_id, producer_id=answer.producer_id, epoch=answer.producer_epoch)
+            response = link.call(address, init_producer_id, request, INIT_VERSION_MAX)
+        raise_for(response.error_code, doing)
+        return Producer(
+            transactional_id=transactional_id, producer_id=response.producer_id, epoch=response.producer_epoch
+        )
 
-    return link.patiently(doing, attempt)
+    return link.retrying(doing, attempt)
 
 
 def add_partitions(link: BrokerLink, producer: Producer, partitions: Mapping[str, Sequence[int]]) -> None:
-    """Make partitions part of the transaction. Again for one that is part of it, this asks whether it is still open."""
+    """Add partitions to the transaction. For a partition already in it, this verifies that it is still open."""
     assert producer.transactional_id is not None, "no transaction"
     name = producer.transactional_id
     request = add_partitions_to_txn.Request(
@@ -106,16 +108,16 @@ def add_partitions(link: BrokerLink, producer: Producer, partitions: Mapping[str
 
     def attempt() -> None:
         address = link.coordinator(name, COORDINATOR_OF_TRANSACTIONS)
-        answer = link.ask(address, add_partitions_to_txn, request, ADD_PARTITIONS_VERSION_MAX)
-        for topic in answer.results_by_topic_v3_and_below:
+        response = link.call(address, add_partitions_to_txn, request, ADD_PARTITIONS_VERSION_MAX)
+        for topic in response.results_by_topic_v3_and_below:
             for part in topic.results_by_partition:
                 raise_for(part.partition_error_code, f"{topic.name}-{part.partition_index} in transaction {name}")
 
-    link.patiently(f"the partitions of {name}", attempt)
+    link.retrying(f"the partitions of {name}", attempt)
 
 
 def add_group(link: BrokerLink, producer: Producer, group: str) -> None:
-    """Make the offsets of a group part of the transaction."""
+    """Add the offsets of a group to the transaction."""
     assert producer.transactional_id is not None, "no transaction"
     name = producer.transactional_id
     request = add_offsets_to_txn.Request(
@@ -124,16 +126,16 @@ def add_group(link: BrokerLink, producer: Producer, group: str) -> None:
 
     def attempt() -> None:
         address = link.coordinator(name, COORDINATOR_OF_TRANSACTIONS)
-        answer = link.ask(address, add_offsets_to_txn, request, ADD_OFFSETS_VERSION_MAX)
-        raise_for(answer.error_code, f"group {group} in transaction {name}")
+        response = link.call(address, add_offsets_to_txn, request, ADD_OFFSETS_VERSION_MAX)
+        raise_for(response.error_code, f"group {group} in transaction {name}")
 
-    link.patiently(f"the group of {name}", attempt)
+    link.retrying(f"the group of {name}", attempt)
 
 
 def end_transaction(link: BrokerLink, producer: Producer, *, commit: bool) -> None:
-    """Commit or abort. Asked again for what was done before, it is done; for the opposite, InvalidTxnState is raised.
+    """Commit or abort. Repeating the same end succeeds; the opposite raises InvalidTxnState.
 
-    A producer that was replaced gets one of `REPLACED`.
+    A replaced producer gets one of `REPLACED`.
     """
     name = producer.transactional_id
     assert name is not None, "no transaction"
@@ -141,9 +143,9 @@ def end_transaction(link: BrokerLink, producer: Producer, *, commit: bool) -> No
 
     def attempt() -> None:
         address = link.coordinator(name, COORDINATOR_OF_TRANSACTIONS)
-        raise_for(link.ask(address, end_txn, request, END_VERSION_MAX).error_code, f"the end of transaction {name}")
+        raise_for(link.call(address, end_txn, request, END_VERSION_MAX).error_code, f"the end of transaction {name}")
 
-    link.patiently(f"the end of {name}", attempt)
+    link.retrying(f"the end of {name}", attempt)
 
 
 def _end_request(producer: Producer, *, commit: bool) -> end_txn.Request:
@@ -156,22 +158,22 @@ def _end_request(producer: Producer, *, commit: bool) -> end_txn.Request:
 
 
 def commit_all(link: BrokerLink, producers: Sequence[Producer]) -> Commits:
-    """Commit the transactions of these producers, as many at a time as a connection takes."""
+    """Commit the transactions of these producers, pipelined."""
     failures = end_all(link, producers, commit=True)
-    # An id that was forgotten, or forgotten and made again, does not tell how its last transaction ended.
+    # The outcome is unknown for an id that expired, or expired and was created again.
     unknown = [each for each, error in failures.items() if isinstance(error, FORGOTTEN)]
     return Commits(lost=[each for each in failures if each not in unknown], unknown=unknown)
 
 
 def abort_quietly(link: BrokerLink, producers: Sequence[Producer]) -> None:
-    """Abort what these producers have open. One that has nothing open, or is replaced, is left alone."""
+    """Abort the open transactions of these producers; producers without one, or replaced ones, are skipped."""
     end_all(link, producers, commit=False)
 
 
 def end_all(link: BrokerLink, producers: Sequence[Producer], *, commit: bool) -> dict[Producer, BrokerError]:
-    """End transactions, pipelined; those that have ended otherwise or are replaced are returned with the reason."""
+    """End transactions, pipelined; returns the error of those that ended otherwise or were replaced."""
     names = [producer.transactional_id or "" for producer in producers]
-    link.patiently("the coordinators", lambda: link.find_coordinators(names, COORDINATOR_OF_TRANSACTIONS))
+    link.retrying("the coordinators", lambda: link.find_coordinators(names, COORDINATOR_OF_TRANSACTIONS))
     failures: dict[Producer, BrokerError] = {}
     for start in range(0, len(producers), END_AT_ONCE):
         for producer, error in _ended(link, producers[start : start + END_AT_ONCE], commit=commit).items():
@@ -190,7 +192,7 @@ def _raise_unless_retriable(error: Exception) -> None:
 
 
 def _ended(link: BrokerLink, producers: Sequence[Producer], *, commit: bool) -> dict[Producer, Exception | None]:
-    """Send the ends of some transactions at once, one connection after the other, and take the answers."""
+    """Send the EndTxn requests of some producers at once, one connection after the other, and receive the responses."""
     ended: dict[Producer, Exception | None] = {}
     by_coordinator: dict[Address, list[Producer]] = {}
     for producer in producers:
@@ -225,7 +227,7 @@ def _error_of(code: int, doing: str) -> Exception | None:
 
 
 def described(link: BrokerLink, transactional_ids: Sequence[str]) -> dict[str, Described]:
-    """What the coordinators know of these ids; one that they do not know is left out."""
+    """The coordinators' descriptions of these ids; unknown ids are omitted."""
 
     def attempt() -> dict[str, Described]:
         link.find_coordinators(transactional_ids, COORDINATOR_OF_TRANSACTIONS)
@@ -235,7 +237,7 @@ def described(link: BrokerLink, transactional_ids: Sequence[str]) -> dict[str, D
         found: dict[str, Described] = {}
         for address, names in by_coordinator.items():
             request = describe_transactions.Request(transactional_ids=names)
-            for each in link.ask(address, describe_transactions, request).transaction_states:
+            for each in link.call(address, describe_transactions, request).transaction_states:
                 if each.error_code == TransactionalIdNotFound.code:
                     continue
                 raise_for(each.error_code, f"the producer {each.transactional_id}")
@@ -244,31 +246,31 @@ def described(link: BrokerLink, transactional_ids: Sequence[str]) -> dict[str, D
                 )
         return found
 
-    return link.patiently("the state of transactions", attempt)
+    return link.retrying("the state of transactions", attempt)
 
 
 def is_known(link: BrokerLink, transactional_id: str) -> bool:
-    """Whether there has been a producer of this id."""
+    """Whether the coordinator knows this id."""
     return transactional_id in described(link, [transactional_id])
 
 
 def open_transactions(link: BrokerLink, prefix: str) -> list[str]:
-    """The transactional ids with this beginning that have a transaction open, on any broker."""
+    """The transactional ids with this prefix that have an open transaction, on any broker."""
 
     def attempt() -> list[str]:
         found: list[str] = []
         for address in link.brokers():
             request = list_transactions.Request(state_filters=["Ongoing"])
-            answer = link.ask(address, list_transactions, request, LIST_VERSION_MAX)
-            raise_for(answer.error_code, "the open transactions")
-            found += [each.transactional_id for each in answer.transaction_states]
+            response = link.call(address, list_transactions, request, LIST_VERSION_MAX)
+            raise_for(response.error_code, "the open transactions")
+            found += [each.transactional_id for each in response.transaction_states]
         return sorted(each for each in found if each.startswith(prefix))
 
-    return link.patiently("the open transactions", attempt)
+    return link.retrying("the open transactions", attempt)
 
 
 def abort_open(link: BrokerLink, transactional_ids: Iterable[str], timeout_ms: int) -> None:
-    """Abort the open transactions of these ids, whoever their producers are, and fence those."""
+    """Abort the open transactions of these ids, and fence their producers."""
     for name in transactional_ids:
         try:
             init_producer(link, name, timeout_ms)

@@ -1,8 +1,8 @@
-"""Rows written by one producer: partitioned, encoded, pipelined, and sent again until they are in exactly once.
+"""Writes rows with one producer: partitioned, encoded, pipelined, and retried until they are stored exactly once.
 
-A producer numbers the batches of every partition, and brokers remember the last five: what was sent and not answered
-is sent again in the same order under the same numbers, and is in once. With a transactional id all of it is one
-transaction, which this leaves open: ending it is the driver's.
+A producer numbers the batches of every partition, and brokers remember the last five: batches without a response are
+sent again in the same order with the same sequence numbers, and are stored once. With a transactional id all rows are
+one transaction, which stays open: the driver ends it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from pyspark_penstock.txn_calls import Producer, add_partitions
 from pyspark_penstock.write_options import WriteOptions
 
 PRODUCE_VERSION_MAX = 11
-"""Later versions are of the second version of the transaction protocol, or name topics by id."""
+"""Later versions are for the second version of the transaction protocol, or identify topics by id."""
 REQUESTS_MAX = 5
-"""Requests to one broker that wait for an answer: as many batches of a partition as a broker remembers."""
+"""Requests in flight to one broker: as many batches of a partition as a broker remembers."""
 SEQUENCE_END = 1 << 31
 TOPIC_TRIES_MAX = 20
 TOPIC_PAUSE_SECONDS = 0.1
@@ -51,7 +51,7 @@ OpenTransaction = Callable[[Mapping[str, Sequence[int]]], Producer]
 
 @dataclass(slots=True)
 class _Partition:
-    """One partition's records in the making, and the number of its next batch's first record."""
+    """The records of one partition that are not sent yet, and the sequence number of the first."""
 
     place: Place
     records: RecordsOfPartition = field(default_factory=RecordsOfPartition)
@@ -67,13 +67,13 @@ class _Batch:
 
 
 class TxnWriter:
-    """One producer's writing, from its first row to the last answer."""
+    """Writes the rows of one producer, from the first row to the last response."""
 
     def __init__(self, link: BrokerLink, options: WriteOptions, turn: int, open_with: OpenTransaction) -> None:
-        """``turn`` is where rows without a key begin: different for each task, so that they spread.
+        """``turn`` is the partition at which rows without a key begin: different for each task, so that they spread.
 
         ``open_with`` is called once, before the first rows are sent, and returns the producer that has these partitions
-        in its transaction; what it raises is raised.
+        in its transaction; its exceptions propagate.
         """
         self._link = link
         self._open_with = open_with
@@ -83,13 +83,13 @@ class TxnWriter:
         self._partitions: list[_Partition] = []
         self._records: list[RecordsOfPartition] = []
         self._first: dict[str, tuple[int, int]] = {}
-        """Of each topic: where its partitions begin in the list, and how many there are."""
-        self._unanswered: dict[Address, deque[list[_Batch]]] = {}
+        """For each topic: the index of its first partition in the list, and their number."""
+        self._unacknowledged: dict[Address, deque[list[_Batch]]] = {}
         self._sealed_count = 0
         self.rows = 0
 
     def write(self, columns: RecordColumns) -> None:
-        """Take the rows of one Arrow batch. Full batches are sent; what begins a new one waits for `flush`."""
+        """Add the rows of one Arrow batch. Full batches are sent; the others wait for `flush`."""
         chosen = self._placed(columns)
         row = 0
         while row < columns.rows:
@@ -108,24 +108,24 @@ class TxnWriter:
         self.rows += columns.rows
 
     def flush(self) -> None:
-        """Send what is left, and return when everything is in."""
+        """Send the remaining rows, and return when all are acknowledged."""
         self._send([each for each in self._partitions if each.records.count])
-        while any(self._unanswered.values()):
-            for address in list(self._unanswered):
+        while any(self._unacknowledged.values()):
+            for address in list(self._unacknowledged):
                 self._settle(address, 0)
 
     def _is_full(self, index: int) -> bool:
         return self._records[index].size >= self._options.batch_bytes
 
-    # Which row goes where
+    # Partitions of rows
 
     def _placed(self, columns: RecordColumns) -> array[int]:
         counts = array("i", [self._partition_count(topic) for topic in columns.topics] or [1])
         firsts = array("i", [self._first[topic][0] for topic in columns.topics] or [0])
         chosen = columns.partitions
-        if columns.partitions_asked:
+        if columns.partitions_requested:
             for index, topic in enumerate(columns.topics):
-                _check_asked(chosen, columns.topic_of, index, topic, counts[index])
+                _check_requested(chosen, columns.topic_of, index, topic, counts[index])
         self._turn = choose_partitions(chosen, columns.keys, columns.topic_of, counts, firsts, self._turn)
         return chosen
 
@@ -138,7 +138,7 @@ class TxnWriter:
             self._records += [each.records for each in self._partitions[known[0] :]]
         return known[1]
 
-    # Sending, answers in order
+    # Sending, with responses in order
 
     def _send(self, full: list[_Partition]) -> None:
         if not full:
@@ -152,15 +152,15 @@ class TxnWriter:
             by_leader.setdefault(leader, []).append(batch)
         for address, of_leader in by_leader.items():
             self._settle(address, REQUESTS_MAX - 1)
-            self._unanswered.setdefault(address, deque()).append(of_leader)
+            self._unacknowledged.setdefault(address, deque()).append(of_leader)
             try:
                 self._put(address, of_leader)
             except LinkDown:
                 self._again()
 
     def _add(self, partitions: list[_Partition]) -> None:
-        # The coordinator may be a broker that still owes answers.
-        for address in list(self._unanswered):
+        # The coordinator may be a broker with pending responses.
+        for address in list(self._unacknowledged):
             self._settle(address, 0)
         named: dict[str, list[int]] = {}
         for each in partitions:
@@ -218,8 +218,9 @@ class TxnWriter:
         self._link.send(address, produce.API_KEY, version, produce.encode_request(request, version))
 
     def _settle(self, address: Address, waiting_max: int) -> None:
-        """Take answers until at most so many are owed; send everything again that a broker lost or refused for now."""
-        while len(self._unanswered.get(address, ())) > waiting_max:
+        """Receive responses until at most so many are pending; retry batches after a broken connection or transient
+        error."""
+        while len(self._unacknowledged.get(address, ())) > waiting_max:
             try:
                 self._take(address)
             except (LinkDown, OutOfOrderSequenceNumber):
@@ -232,62 +233,62 @@ class TxnWriter:
                 return
 
     def _take(self, address: Address) -> None:
-        """The next answer of a broker; raises the first trouble in it."""
+        """Receive the next response of a broker; raises the first error in it."""
         version = self._link.version(address, produce, PRODUCE_VERSION_MAX)
         data, body = self._link.receive(address)
-        answer = produce.decode_response(data, body, version)
-        for topic in answer.responses:
+        response = produce.decode_response(data, body, version)
+        for topic in response.responses:
             for part in topic.partition_responses:
                 if part.error_code != DuplicateSequenceNumber.code:
                     raise_for(part.error_code, f"{topic.name}-{part.index}: {part.error_message or 'refused'}")
-        self._unanswered[address].popleft()
+        self._unacknowledged[address].popleft()
 
     def _again(self) -> None:
-        """Send what has no answer again, in the order of the first time, to whoever leads now, one by one."""
-        left = [batch for requests in self._unanswered.values() for request in requests for batch in request]
+        """Send the unacknowledged batches again in their order, one by one, to the current leaders."""
+        left = [batch for requests in self._unacknowledged.values() for request in requests for batch in request]
         left.sort(key=lambda batch: batch.order)
-        for address in self._unanswered:
+        for address in self._unacknowledged:
             self._link.drop(address)
-        self._unanswered.clear()
+        self._unacknowledged.clear()
         for batch in left:
             self._repeat(batch)
 
     def _repeat(self, batch: _Batch) -> None:
-        self._link.patiently(f"writing to {batch.place[0]}-{batch.place[1]}", lambda: self._once(batch))
+        self._link.retrying(f"writing to {batch.place[0]}-{batch.place[1]}", lambda: self._once(batch))
 
     def _leader(self, place: Place) -> Address:
-        return self._link.patiently(f"the leader of {place[0]}-{place[1]}", lambda: self._link.leader(*place))
+        return self._link.retrying(f"the leader of {place[0]}-{place[1]}", lambda: self._link.leader(*place))
 
     def _once(self, batch: _Batch) -> None:
         leader = self._link.leader(*batch.place)
-        self._unanswered[leader] = deque([[batch]])
+        self._unacknowledged[leader] = deque([[batch]])
         try:
             self._put(leader, [batch])
             self._take(leader)
         except OutOfOrderSequenceNumber as error:
-            # Everything before it was answered, so a hole means that a broker lost what it had acknowledged.
+            # Everything before it was acknowledged, so a gap means that a broker lost acknowledged records.
             raise UnknownProducerId(f"{batch.place[0]}-{batch.place[1]} has lost acknowledged records") from error
         except BrokerError:
             self._link.drop(leader)
             raise
         finally:
-            self._unanswered.clear()
+            self._unacknowledged.clear()
 
 
 def partition_count(link: BrokerLink, topic: str) -> int:
-    """How many partitions a topic has. One that is not there is made by the brokers, where they make topics."""
+    """The number of partitions of a topic. Brokers create a missing topic if they are configured to."""
     request = metadata.Request(topics=[metadata.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
     for _ in range(TOPIC_TRIES_MAX):
-        found = link.patiently(f"topic {topic}", lambda: link.topics([topic])).get(topic)
+        found = link.retrying(f"topic {topic}", lambda: link.topics([topic])).get(topic)
         if found:
             return len(found)
-        link.patiently(f"topic {topic}", lambda: link.ask_anyone(metadata, request, METADATA_VERSION_MAX))
+        link.retrying(f"topic {topic}", lambda: link.call_any(metadata, request, METADATA_VERSION_MAX))
         time.sleep(TOPIC_PAUSE_SECONDS)
-    raise WrongRow(f"topic {topic} does not exist, and the brokers make no topics (auto.create.topics.enable)")
+    raise WrongRow(f"topic {topic} does not exist, and the brokers do not create topics (auto.create.topics.enable)")
 
 
-def _check_asked(chosen: array[int], topic_of: memoryview, index: int, topic: str, count: int) -> None:
-    """Refuse a partition that the topic has not."""
+def _check_requested(chosen: array[int], topic_of: memoryview, index: int, topic: str, count: int) -> None:
+    """Refuse a partition that the topic does not have."""
     if max(chosen, default=-1) < count:
         return
     for row, partition in enumerate(chosen):

@@ -1,6 +1,6 @@
-"""numpy, pyarrow and fastavro as Any: their own types are partial or missing, and what leaves this package is typed.
+"""numpy, pyarrow and fastavro as Any: their own types are partial or missing.
 
-``pyarrow.array`` imports pandas, which takes a worker's first task most of a second: readers make arrays with
+``pyarrow.array`` imports pandas, which costs a worker's first task most of a second: readers use
 ``Array.from_buffers``.
 """
 

@@ -1,6 +1,6 @@
-"""What a writer is told: Spark's options, those of Kafka's producer, and our own.
+"""The options of a writer: Spark's, those of Kafka's producer, and our own.
 
-Names arrive in lower case, as Spark hands them on.
+Spark passes their names in lower case.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from pyspark_penstock.batch_identity import BatchOffsets
 from pyspark_penstock.column_options import WRITE_OPTIONS, ValueFormat, write_formats
 from pyspark_penstock.errors import WrongOption
 from pyspark_penstock.link import LinkSettings
-from pyspark_penstock.sink_state import Answer, Resolution
+from pyspark_penstock.sink_state import BatchAction, Resolution
 
 KAFKA_PREFIX = "kafka."
 LEDGER_TOPIC = "__penstock_spark_sinks"
 STREAM_SINK_PREFIX = "penstock-spark-"
 BATCH_SINK_PREFIX = "penstock-spark-batch-"
 TRANSACTION_TIMEOUT_MS = 900_000
-"""The longest that brokers allow unless told otherwise."""
+"""The longest that brokers allow by default."""
 BATCH_BYTES = 256 * 1024
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 BACKOFF_MS = 10
-"""Brokers finish the last transaction of an id while the next one asks: waiting long would cost every micro-batch."""
+"""Brokers may still finish the id's last transaction when the next begins: a long backoff would delay every
+micro-batch."""
 SINK_ID_CHARACTERS_MAX = 150
 
 EXACTLY_ONCE = "exactly-once"
@@ -53,7 +54,7 @@ _OURS = frozenset(
     }
 )
 _OF_FOREACH = frozenset({"batchoffsets", "queryid", "queryrun"})
-"""What `foreach.each_batch` knows of the query that calls it."""
+"""Options that `foreach.each_batch` sets from the calling query."""
 _SPARKS = frozenset({"checkpointlocation", "path", "queryname"})
 _LINK = frozenset(
     {
@@ -123,16 +124,16 @@ _SECRET_PREFIXES = ("ssl.", "sasl.", "security.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Checked; travels to executors."""
+    """Checked options; sent to executors."""
 
     link: LinkSettings
     topic: str | None
     formats: Mapping[str, ValueFormat] = field(default_factory=dict[str, ValueFormat])
-    """How ``key`` and ``value`` are encoded, where they are structs."""
+    """The formats of ``key`` and ``value``, if they are structs."""
     schema: StructType | None = None
-    """Of the rows, where something is encoded."""
+    """The schema of the rows, if something is encoded."""
     timestamp_column: str | None = None
-    """Which column holds the records' timestamps; None gives them the time of writing."""
+    """The column of the records' timestamps; None for the time of writing."""
     codec: int = NONE
     level: int | None = None
     batch_bytes: int = BATCH_BYTES
@@ -151,7 +152,7 @@ class WriteOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
-        """Raise ValueError for what cannot be meant; say nothing of values that may be secret."""
+        """Parse the options; ValueError for a wrong one, without values that may be secret."""
         lowered = {name.lower(): value for name, value in options.items()}
         producer = {
             name.removeprefix(KAFKA_PREFIX): value for name, value in lowered.items() if name.startswith(KAFKA_PREFIX)
@@ -201,7 +202,7 @@ class WriteOptions:
                 f" not {self.sink_id!r}"
             )
         if self.batch_id is not None and self.sink_id is None:
-            raise WrongOption("Option 'batchId' needs the option 'sinkId': whose batch it is")
+            raise WrongOption("Option 'batchId' needs the option 'sinkId', which names the sink")
 
 
 def _refuse_unknown(lowered: Mapping[str, str], producer: Mapping[str, str]) -> None:
@@ -210,14 +211,14 @@ def _refuse_unknown(lowered: Mapping[str, str], producer: Mapping[str, str]) -> 
             raise WrongOption(f"Kafka option '{name}' {_REFUSED[name]}")
         known = name in _LINK or name in _USED or name in _WITHOUT_MEANING or name.startswith(_SECRET_PREFIXES)
         if not known:
-            raise WrongOption(f"Kafka option '{name}' is not one of a producer's: is it misspelt?")
+            raise WrongOption(f"Kafka option '{name}' is not a producer property: is it misspelt?")
     for name in lowered:
         if not (name.startswith(KAFKA_PREFIX) or name in _OURS or name in _OF_FOREACH or name in _SPARKS):
-            raise WrongOption(f"Option '{name}' is not one of a writer's: is it misspelt?")
+            raise WrongOption(f"Option '{name}' is not a writer option: is it misspelt?")
     if producer.get("acks", "all") not in ("all", "-1"):
-        raise WrongOption("Kafka option 'acks' must be 'all': nothing less is exactly once")
+        raise WrongOption("Kafka option 'acks' must be 'all' for exactly-once")
     if producer.get("enable.idempotence", "true").lower() != "true":
-        raise WrongOption("Kafka option 'enable.idempotence' must be 'true': nothing less is exactly once")
+        raise WrongOption("Kafka option 'enable.idempotence' must be 'true' for exactly-once")
 
 
 def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
@@ -227,13 +228,13 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
 
 
 def _resolution(text: str) -> Resolution:
-    batch, _, answer = text.strip().lower().partition(":")
-    if not batch.isdecimal() or answer not in [each.value for each in Answer]:
+    batch, _, action = text.strip().lower().partition(":")
+    if not batch.isdecimal() or action not in [each.value for each in BatchAction]:
         raise WrongOption(
             f"Option 'resolveBatch' must be the number of a batch and what to do with it, as 12:skip or 12:write,"
             f" not {text!r}"
         )
-    return Resolution(batch=int(batch), answer=Answer(answer))
+    return Resolution(batch=int(batch), action=BatchAction(action))
 
 
 def _number(name: str, text: str, least: int, most: int = 2**31 - 1) -> int:

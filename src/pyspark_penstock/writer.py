@@ -15,7 +15,7 @@ from pyspark_penstock.finish import finish_after_write
 from pyspark_penstock.rows import ArrowBatch, check_schema, encoded_batches
 from pyspark_penstock.shared_link import shared_link
 from pyspark_penstock.sink import (
-    Assignment,
+    SinkBatch,
     TaskDone,
     abort_batch,
     commit_batch,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FIRST_SLOTS = 16
-"""How many slots attempts of one task begin their search at: two that start in the same moment rarely meet."""
+"""The number of slots at which attempts of one task begin their search, so that simultaneous ones rarely collide."""
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -52,7 +52,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         """In a task."""
         context = task_context()
         query, run = local_property(context, QUERY_ID), local_property(context, RUN_ID)
-        given = Assignment(
+        given = SinkBatch(
             sink=self._options.sink_id or f"{STREAM_SINK_PREFIX}{query}",
             batch=int(local_property(context, BATCH_ID)),
             run=run,
@@ -65,7 +65,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver, when every task has written."""
         done = checked(messages)
-        checkpoint = next((each.assignment.checkpoint for each in done if each is not None), "")
+        checkpoint = next((each.sink_batch.checkpoint for each in done if each is not None), "")
         offsets = offsets_of_batch(checkpoint, batchId) if checkpoint else None
         with shared_link(self._options.link) as link:
             commit_batch(link, self._options, batchId, done, offsets)
@@ -79,14 +79,14 @@ class StreamSink(DataSourceStreamArrowWriter):
 class BatchSink(DataSourceArrowWriter):
     """Writes one table, all of it or nothing.
 
-    With the options ``sinkId`` and ``batchId`` it is written once, however often it is tried: for ``foreachBatch``.
+    With the options ``sinkId`` and ``batchId`` it is written once, however often it is retried: for ``foreachBatch``.
     """
 
     def __init__(self, options: WriteOptions, run: str) -> None:
         self._options = options
         self._prefix = BATCH_SINK_PREFIX if options.sink_id is None else f"{options.sink_id}-"
         if options.sink_id is not None and options.batch_id is not None:
-            self._given = Assignment(
+            self._given = SinkBatch(
                 sink=options.sink_id,
                 batch=options.batch_id,
                 run=run,
@@ -95,7 +95,7 @@ class BatchSink(DataSourceArrowWriter):
             )
         else:
             sink = f"{self._prefix}{run}"
-            self._given = Assignment(sink=sink, batch=0, run=run, query=sink, is_fresh=True)
+            self._given = SinkBatch(sink=sink, batch=0, run=run, query=sink, is_fresh=True)
 
     def write(self, iterator: Iterator[ArrowBatch]) -> WriterCommitMessage:
         """In a task."""
@@ -137,7 +137,7 @@ def checked_options(options: Mapping[str, str], schema: StructType) -> WriteOpti
 
 
 def written_by_task(
-    options: WriteOptions, given: Assignment, context: TaskContext, rows: Iterator[ArrowBatch]
+    options: WriteOptions, given: SinkBatch, context: TaskContext, rows: Iterator[ArrowBatch]
 ) -> TaskDone:
     task, attempt = context.partitionId(), context.taskAttemptId() % FIRST_SLOTS
     if options.schema is not None:

@@ -1,4 +1,4 @@
-"""Fixtures of the tests in which real brokers have bad days."""
+"""Fixtures of the fault tests with real broker processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def randomness() -> random.Random:
-    """Random moments of kills. A failure prints the seed; PENSTOCK_TEST_SEED=<seed> draws the same again."""
+    """Randomness for the times of kills. A failure prints the seed; PENSTOCK_TEST_SEED=<seed> repeats it."""
     seed = int(os.environ.get(SEED_VARIABLE, 0)) or random.SystemRandom().getrandbits(32)
     print(f"{SEED_VARIABLE}={seed}")
     return random.Random(seed)

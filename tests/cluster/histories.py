@@ -1,4 +1,4 @@
-"""What a producer was told and a reader saw, and what must hold between the two."""
+"""Histories of acknowledgements and of reads, and the checks that compare them with the log."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 from protocol.topics import wait_until
 
 QUIET = {"reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 50, "log_level": 0}
-"""A broker that was killed is looked for again at once, without a word about it."""
+"""Client settings: reconnect to a killed broker at once, without log lines."""
 
 FLUSH_SECONDS_MAX = 150.0
-"""Longer than a message may be under way."""
+"""Longer than the timeout of a message."""
 FOLLOW_SECONDS_MAX = 120.0
 SILENCE_SECONDS_MAX = 60.0
 IN_FLIGHT_MAX = 500
 BURST = 20
-"""Messages between two looks at the acknowledgements: enough to keep a broker busy, few enough to leave it a core."""
+"""Messages between two polls for acknowledgements: enough to keep a broker busy, few enough to leave it a core."""
 
 
 @dataclass(slots=True)
 class Acknowledged:
-    """What one producer sent to partition 0 of a topic, numbered, and where each number was said to be."""
+    """The numbered messages of one producer to partition 0 of a topic, and the acknowledged offset of each."""
 
     topic: str
     sent: int = 0
@@ -33,7 +33,7 @@ class Acknowledged:
 
 
 class NumberedProducer:
-    """Sends 0, 1, 2, ... in a thread of its own until it is told to stop."""
+    """Sends 0, 1, 2, ... in its own thread until `finish`."""
 
     def __init__(self, bootstrap: str, topic: str, **settings: Any) -> None:
         self.history = Acknowledged(topic)
@@ -79,7 +79,7 @@ class NumberedProducer:
 
 
 class Follower:
-    """Reads partition 0 of a topic in a thread of its own, and remembers what it saw at each offset."""
+    """Reads partition 0 of a topic in its own thread, and records the message at each offset."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.seen: dict[int, int] = {}
@@ -118,7 +118,7 @@ class Follower:
         self._thread.start()
 
     def finish(self, *, last_offset: int) -> dict[int, int]:
-        """Stop after the given offset was read: a client that lost its broker may look for it for a while."""
+        """Stop after the given offset is read: a client that lost its broker may take a while to reconnect."""
         wait_until(
             lambda: self.last_offset >= last_offset or bool(self.conflicts),
             what=f"reader at offset {last_offset}",
@@ -132,7 +132,7 @@ class Follower:
 
 
 def read_all(bootstrap: str, topic: str, *, partition: int = 0) -> list[Message]:
-    """Everything in a partition, now."""
+    """All messages of a partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -164,24 +164,24 @@ def numbers_by_offset(messages: list[Message]) -> dict[int, int]:
 
 
 def check_nothing_is_lost(history: Acknowledged, log: dict[int, int]) -> None:
-    """Every acknowledged number stands where its acknowledgement said."""
+    """Every acknowledged message is at its acknowledged offset."""
     lost = {number: at for number, at in history.offsets.items() if log.get(at) != number}
-    assert not lost, f"{len(lost)} of {len(history.offsets)} acknowledged are not there: {sorted(lost.items())[:5]}"
+    assert not lost, f"{len(lost)} of {len(history.offsets)} acknowledged are missing: {sorted(lost.items())[:5]}"
 
 
-def check_nothing_is_doubled(log: dict[int, int]) -> None:
+def check_no_duplicates(log: dict[int, int]) -> None:
     numbers = list(log.values())
-    doubled = len(numbers) - len(set(numbers))
-    assert doubled == 0, f"{doubled} numbers stand twice"
+    duplicates = len(numbers) - len(set(numbers))
+    assert duplicates == 0, f"{duplicates} duplicate messages"
 
 
 def check_in_order(log: dict[int, int]) -> None:
     numbers = [log[offset] for offset in sorted(log)]
-    assert numbers == sorted(numbers), "numbers stand out of the order they were sent in"
+    assert numbers == sorted(numbers), "messages are out of order"
 
 
 def check_readers_saw_the_log(seen: dict[int, int], log: dict[int, int]) -> None:
-    """What a reader was given is still there, and all of it: nothing a reader saw is ever taken back."""
+    """Every message that a reader saw is still in the log, and the reader skipped none."""
     differing = {at: (number, log.get(at)) for at, number in seen.items() if log.get(at) != number}
     assert not differing, f"{len(differing)} offsets differ from what was read: {sorted(differing.items())[:5]}"
     last = max(seen, default=-1)

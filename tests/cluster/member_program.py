@@ -1,4 +1,4 @@
-"""A member of a group as a process of its own, so that it can be stopped like one: prints what happens as JSON lines.
+"""A group member as a separate process, which can be stopped by signals: prints events as JSON lines.
 
 python member_program.py BOOTSTRAP GROUP TOPIC PROTOCOL
 """

@@ -1,4 +1,4 @@
-"""A broker's process with a standard error, limits and signals of the test's choice."""
+"""A broker process whose standard error, limits and signals the test chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File systems of a few megabytes in memory, which can be filled, made read-only, and given back."""
+"""File systems of a few megabytes in memory, which can be filled, made read-only and removed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class SmallDisk:
         mount("-t", "tmpfs", "-o", f"size={megabytes}m", "penstock-test", str(folder))
 
     def fill(self, *, leave_bytes: int = 0) -> None:
-        """Take all its room, but for some bytes, with one file."""
+        """Fill it with one file, except for some bytes."""
         free = os.statvfs(self.folder).f_bavail * os.statvfs(self.folder).f_frsize
         with (self.folder / "filler").open("ab", buffering=0) as filler:
             try:
                 filler.write(bytes(max(0, free - leave_bytes)))
             except OSError as error:
-                # Somebody took a piece of it since it was counted.
+                # Another process has used some of the space since it was measured.
                 if error.errno != errno.ENOSPC:
                     raise
 
@@ -44,12 +44,12 @@ class SmallDisk:
         mount("-o", "remount,rw", str(self.folder))
 
     def remove(self) -> None:
-        # Lazily: a broker that was killed may have files open for a moment longer.
+        # Lazily: a killed broker may have files open for a moment longer.
         subprocess.run(["umount", "-l", str(self.folder)], check=True, capture_output=True)
 
 
 def vanish(folder: Path) -> None:
-    """Take a folder away from whoever uses it, all at once: file by file, some would be made anew meanwhile."""
+    """Remove a folder in use, all at once: file by file, some would be recreated meanwhile."""
     gone = folder.with_name(f"{folder.name}-gone")
     folder.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
@@ -71,7 +71,7 @@ def can_mount(folder: Path) -> bool:
 
 @pytest.fixture
 def make_disk(tmp_path: Path) -> Iterator[MakeDisk]:
-    """Make small disks; they are gone at the end of the test."""
+    """Make small disks; they are removed at the end of the test."""
     if not can_mount(tmp_path):
         pytest.skip("mounting a small disk needs root and the right to mount")
     with ExitStack() as disks:

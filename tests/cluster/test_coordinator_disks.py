@@ -1,4 +1,4 @@
-"""A disk that keeps the coordinators' own partitions is missing: what was on it waits, and everything else goes on."""
+"""A disk with partitions of the coordinators' topics is missing: their ids wait for it, and all others are served."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ TIMEOUT_MS = 900_000
 
 
 def names_in(placed: dict[tuple[str, int], str], folder: Path) -> Iterator[str]:
-    """Transactional ids that are kept in a folder."""
+    """Transactional ids whose partition is in a folder."""
     while True:
         name = fresh_name("t")
         if placed[STATE, partition_of(name, PARTITIONS)] == str(folder):
             yield name
 
 
-async def asked(bootstrap: str, api: Any, version: int, request: Any) -> Any:
+async def send(bootstrap: str, api: Any, version: int, request: Any) -> Any:
     wire = await GroupWire.open(bootstrap)
     try:
         return await wire.ask(api, version, request)
@@ -52,7 +52,7 @@ async def asked(bootstrap: str, api: Any, version: int, request: Any) -> Any:
 
 
 def ask(broker: PenstockProcess, api: Any, version: int, request: Any) -> Any:
-    return asyncio.run(asked(broker.bootstrap, api, version, request))
+    return asyncio.run(send(broker.bootstrap, api, version, request))
 
 
 def find_code(broker: PenstockProcess, name: str) -> int:
@@ -82,7 +82,7 @@ def listed(broker: PenstockProcess) -> set[str]:
 
 
 def open_transaction(broker: PenstockProcess, topic: str, name: str) -> tuple[int, int]:
-    """Begin a transaction that runs out long after the test; the producer's id and epoch."""
+    """Begin a transaction that times out long after the test; returns the producer's id and epoch."""
     made = ask(broker, init_producer_id, INIT, init_request(name))
     partitions = [add_partitions_to_txn.AddPartitionsToTxnTopic(name=topic, partitions=[0])]
     request = add_partitions_to_txn.Request(
@@ -97,7 +97,7 @@ def open_transaction(broker: PenstockProcess, topic: str, name: str) -> tuple[in
     return made.producer_id, made.producer_epoch
 
 
-def test_ids_on_a_missing_disk_wait_for_it_and_all_others_go_on(tmp_path: Path) -> None:
+def test_ids_on_a_missing_disk_wait_for_it_and_all_others_are_served(tmp_path: Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     with running(good, bad, transaction_state_log_num_partitions=str(PARTITIONS)) as broker:
         create_topic(broker.bootstrap, "t")
@@ -106,11 +106,11 @@ def test_ids_on_a_missing_disk_wait_for_it_and_all_others_go_on(tmp_path: Path) 
             placed = folders_by_partition(wire)
         missing, here = next(names_in(placed, bad)), next(names_in(placed, good))
         producer_id, epoch = open_transaction(broker, "t", missing)
-        # A partition that nobody ever wrote to is in no folder, and might be in the one that will be missing.
+        # A partition that was never written has no folder yet, and might get the one that will be missing.
         wait_until(lambda: init_code(broker, here) == NONE, what="an id on the good disk")
         broker.stop()
 
-        # Not even a folder: the broker can neither read nor make it.
+        # A file in its place: the broker can neither read nor create the folder.
         bad.rename(tmp_path / "aside")
         bad.write_bytes(b"")
         broker.start()

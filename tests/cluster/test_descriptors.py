@@ -1,4 +1,4 @@
-"""More connections than a broker has file descriptors: its logs go on, and it recovers when they close."""
+"""More connections than a broker has file descriptors: its logs are served, and it recovers when they close."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_flood_of_connections_leaves_the_logs_their_descriptors(tmp_path: Path
     create_topic(broker.bootstrap, "flooded", partitions=PARTITIONS)
     with Wire(broker.bootstrap) as wire:
         flood = [socket.create_connection(("127.0.0.1", broker.port), PATIENCE_S) for _ in range(2 * LIMIT)]
-        # Those beyond the bound are closed: the last of them has been refused once it reads the end.
+        # Connections beyond the limit are closed: the last one is refused once it reads the end of the stream.
         assert flood[-1].recv(1) == b""
         for partition in range(PARTITIONS):
             assert wire.produce("flooded", batch(values=[b"1"]), partition=partition).error_code == NONE

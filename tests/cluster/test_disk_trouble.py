@@ -1,4 +1,4 @@
-"""Full, failing and missing disks: writes are refused with a storage error, reads go on, other disks are left alone."""
+"""Full, failing and missing disks: writes get a storage error, reads are served, other disks are not affected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def running(*folders: Path, **settings: str) -> Iterator[PenstockProcess]:
 
 
 def write_until_refused(wire: Wire, topic: str) -> tuple[int, Any]:
-    """How many large messages were acknowledged, and the refusal."""
+    """Write large messages until one is refused; returns how many were acknowledged, and the error."""
     for written in range(1000):
         response = wire.produce(topic, batch(values=[b"%d " % written + LARGE]))
         if response.error_code != NONE:
@@ -45,7 +45,7 @@ def write_until_refused(wire: Wire, topic: str) -> tuple[int, Any]:
 
 
 def assert_readable(wire: Wire, topic: str, count: int) -> None:
-    """Every acknowledged message is there, whole."""
+    """Check that every acknowledged message can be read."""
     assert wire.offset(topic) == count
     offset = 0
     while offset < count:
@@ -56,7 +56,7 @@ def assert_readable(wire: Wire, topic: str, count: int) -> None:
             offset += 1
 
 
-def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself(make_disk: MakeDisk) -> None:
+def test_a_full_disk_refuses_writes_serves_reads_and_recovers(make_disk: MakeDisk) -> None:
     disk = make_disk("disk")
     with running(disk.folder / "data") as broker, Wire(broker.bootstrap) as wire:
         create_topic(broker.bootstrap, "t")
@@ -83,7 +83,9 @@ def write(wire: Wire, topic: str, number: int) -> bool:
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_broker_that_ended_on_a_full_disk_is_whole_when_there_is_room_again(make_disk: MakeDisk, end: str) -> None:
+def test_a_broker_that_stopped_on_a_full_disk_is_complete_when_there_is_room_again(
+    make_disk: MakeDisk, end: str
+) -> None:
     disk = make_disk("disk")
     with running(disk.folder / "data") as broker:
         create_topic(broker.bootstrap, "t")
@@ -93,7 +95,7 @@ def test_a_broker_that_ended_on_a_full_disk_is_whole_when_there_is_room_again(ma
         disk.fill()
 
         getattr(broker, end)()
-        start_or_say_why(broker)
+        start_or_refuse(broker)
         disk.free()
         if not broker.alive:
             broker.start()
@@ -103,8 +105,8 @@ def test_a_broker_that_ended_on_a_full_disk_is_whole_when_there_is_room_again(ma
             assert_readable(wire, "t", written + 1)
 
 
-def start_or_say_why(broker: PenstockProcess) -> None:
-    """Without any room a broker may refuse to start, if it says what the matter is."""
+def start_or_refuse(broker: PenstockProcess) -> None:
+    """Start a broker; on a full disk it may refuse, with a message that says why."""
     try:
         broker.start()
     except ProcessFailed as failure:
@@ -162,7 +164,7 @@ def directory_errors(wire: Wire) -> dict[str, int]:
 
 
 def partitions_by_folder(broker: PenstockProcess, first: SmallDisk, second: SmallDisk) -> tuple[list[int], list[int]]:
-    """Six partitions with one message each; which of them are on the one disk and which on the other."""
+    """Create six partitions with one message each; returns those on the first and on the second disk."""
     create_topic(broker.bootstrap, "t", partitions=6)
     with Wire(broker.bootstrap) as wire:
         for partition in range(6):
@@ -181,14 +183,14 @@ def codes(broker: PenstockProcess, partitions: list[int]) -> set[int]:
         return {wire.produce("t", batch(values=[b"x"]), partition=partition).error_code for partition in partitions}
 
 
-def test_a_folder_that_vanishes_takes_its_partitions_with_it_and_no_others(make_disk: MakeDisk) -> None:
+def test_a_folder_that_disappears_takes_only_its_partitions_offline(make_disk: MakeDisk) -> None:
     good, bad = make_disk("good", 64), make_disk("bad", 64)
     with running(good.folder / "data", bad.folder / "data", log_segment_bytes="1048576") as broker:
         on_good, on_bad = partitions_by_folder(broker, good, bad)
 
         vanish(bad.folder / "data")
 
-        # Files that are open live on; the first new one shows the loss.
+        # Open files stay usable; the first new one shows the loss.
         with Wire(broker.bootstrap) as wire:
             refused = [code_until_refused(wire, partition) for partition in on_bad]
         assert refused == [KAFKA_STORAGE_ERROR] * len(on_bad)
@@ -202,7 +204,7 @@ def test_a_folder_that_vanishes_takes_its_partitions_with_it_and_no_others(make_
             assert all(placed["new", partition].startswith(str(good.folder)) for partition in range(4))
 
 
-def test_a_broker_without_any_folder_left_says_that_it_is_not_ready(tmp_path: Path) -> None:
+def test_a_broker_without_any_folder_is_not_ready(tmp_path: Path) -> None:
     data = tmp_path / "data"
     page = f"http://127.0.0.1:{free_port()}/readyz"
     with running(data, log_segment_bytes="1048576", metrics_listener=page.split("/")[2]) as broker:
@@ -236,7 +238,7 @@ def code_until_refused(wire: Wire, partition: int) -> int:
     return NONE
 
 
-def test_a_disk_that_is_missing_at_the_start_leaves_the_others_working(make_disk: MakeDisk) -> None:
+def test_a_disk_that_is_missing_at_the_start_does_not_affect_the_others(make_disk: MakeDisk) -> None:
     good, bad = make_disk("good"), make_disk("bad")
     with running(good.folder / "data", bad.folder / "data") as broker:
         on_good, on_bad = partitions_by_folder(broker, good, bad)

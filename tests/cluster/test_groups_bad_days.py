@@ -1,4 +1,4 @@
-"""Groups on bad days: members that stall, brokers that are killed, peers that stop half way."""
+"""Faults of groups: members that stall or die, brokers that are killed, clients that stop half way."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def broker(start_broker: Any) -> Any:
 
 
 class CommitWatch:
-    """Looks at the committed offsets again and again, and remembers whether any went back."""
+    """Polls the committed offsets, and records whether any went back."""
 
     def __init__(self, broker: Any) -> None:
         self.highest = [-1] * PARTITIONS
@@ -100,7 +100,7 @@ def member_process(broker: Any, protocol: str, log: Path) -> Iterator[Child]:
         child.kill()
 
 
-def said(log: Path, event: str) -> list[dict[str, Any]]:
+def events(log: Path, event: str) -> list[dict[str, Any]]:
     lines = [
         line for line in log.read_text(errors="replace").splitlines() if line.startswith("{") and line.endswith("}")
     ]
@@ -122,7 +122,7 @@ def test_committed_offsets_survive_kill_9(broker: Any) -> None:
 
 
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL.values(), ids=EVERY_PROTOCOL.keys())
-def test_members_go_on_after_the_broker_was_killed(broker: Any, protocol: dict[str, str]) -> None:
+def test_members_continue_after_the_broker_is_killed(broker: Any, protocol: dict[str, str]) -> None:
     fill(broker, TOPIC, numbered(40), partitions=PARTITIONS)
     with CommitWatch(broker) as watch, Member(broker, GROUP, [TOPIC], **protocol) as first:
         await_values(numbered(40), first)
@@ -141,7 +141,7 @@ def test_members_go_on_after_the_broker_was_killed(broker: Any, protocol: dict[s
 def test_a_broker_killed_in_the_middle_of_rebalances(
     broker: Any, randomness: random.Random, protocol: dict[str, str]
 ) -> None:
-    """Each round a member comes, the broker dies some moment later, and the member leaves when all is settled."""
+    """In each round a member joins, the broker is killed a moment later, and the member leaves after the rebalance."""
     total = 0
     with CommitWatch(broker) as watch, Member(broker, GROUP, [TOPIC], name="stays", **protocol) as stays:
         settle(stays, places=PARTITIONS)
@@ -159,28 +159,28 @@ def test_a_broker_killed_in_the_middle_of_rebalances(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_member_paused_longer_than_its_session_loses_its_place_and_comes_back(
+def test_a_member_paused_longer_than_its_session_is_removed_and_rejoins(
     broker: Any, protocol: str, tmp_path: Path
 ) -> None:
     fill(broker, TOPIC, numbered(40), partitions=PARTITIONS)
     log = tmp_path / "member.log"
     other_settings = CLASSIC_RANGE if protocol == "classic" else {"group.protocol": protocol}
     with CommitWatch(broker) as watch, member_process(broker, protocol, log) as paused:
-        wait_until(lambda: len(said(log, "read")) >= 40, what="forty values", seconds_max=SECONDS_MAX)
+        wait_until(lambda: len(events(log, "read")) >= 40, what="forty values", seconds_max=SECONDS_MAX)
         with Member(broker, GROUP, [TOPIC], name="other", **other_settings) as other:
             wait_until(lambda: len(other.owned) == 2, what="half of it", seconds_max=SECONDS_MAX)
             paused.send_signal(signal.SIGSTOP)
             settle(other, places=PARTITIONS)
             fill(broker, TOPIC, numbered(40, start=40), partitions=PARTITIONS)
             await_values(numbered(40, start=40), other)
-            rejoined = len(said(log, "assigned"))
+            rejoined = len(events(log, "assigned"))
             paused.send_signal(signal.SIGCONT)
             wait_until(lambda: len(other.owned) == 2, what="half of it again", seconds_max=SECONDS_MAX)
-            wait_until(lambda: len(said(log, "assigned")) > rejoined, what="its return", seconds_max=SECONDS_MAX)
+            wait_until(lambda: len(events(log, "assigned")) > rejoined, what="its return", seconds_max=SECONDS_MAX)
             fill(broker, TOPIC, numbered(40, start=80), partitions=PARTITIONS)
 
             def is_complete() -> bool:
-                values = {fact["value"].encode() for fact in said(log, "read")} | set(other.values)
+                values = {fact["value"].encode() for fact in events(log, "read")} | set(other.values)
                 return set(numbered(120)) <= values
 
             wait_until(is_complete, what="every value", seconds_max=SECONDS_MAX)
@@ -188,7 +188,7 @@ def test_a_member_paused_longer_than_its_session_loses_its_place_and_comes_back(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_member_killed_without_a_word_is_replaced(broker: Any, protocol: str, tmp_path: Path) -> None:
+def test_a_killed_member_is_replaced(broker: Any, protocol: str, tmp_path: Path) -> None:
     settings = CLASSIC_RANGE if protocol == "classic" else {"group.protocol": protocol}
     log = tmp_path / "member.log"
     with Member(broker, GROUP, [TOPIC], name="other", **settings) as other:
@@ -216,24 +216,24 @@ def join_request(member_id: str, session_ms: int, rebalance_ms: int) -> Any:
     )
 
 
-def test_a_member_that_joins_and_never_syncs_holds_the_group_up_no_longer_than_it_may(broker: Any) -> None:
-    assert committed(broker, GROUP, TOPIC, 1) == [-1001], "asked so that there is a coordinator"
+def test_a_member_that_joins_and_never_syncs_delays_the_group_no_longer_than_its_timeout(broker: Any) -> None:
+    assert committed(broker, GROUP, TOPIC, 1) == [-1001], "the request creates the coordinator"
     with Wire(broker.bootstrap) as silent:
 
         def leads() -> bool:
             given = silent.ask(join_request("", 2000, 2000))
             assert given.error_code == MEMBER_ID_REQUIRED
             joined = silent.ask(join_request(given.member_id, 2000, 2000))
-            # An id that is not used in time is forgotten.
+            # A member id that is not used in time expires.
             assert joined.error_code in (NONE, UNKNOWN_MEMBER_ID)
             return bool(joined.leader == given.member_id)
 
-        wait_until(leads, what="a leader, so that everybody waits for its assignment")
+        wait_until(leads, what="a leader, so that all members wait for its assignment")
         with Member(broker, GROUP, [TOPIC], **CLASSIC_RANGE) as member:
             settle(member, places=PARTITIONS)
 
 
-def test_a_connection_that_drops_while_it_waits_to_join_does_not_keep_its_place(broker: Any) -> None:
+def test_a_connection_that_drops_while_it_waits_to_join_is_removed(broker: Any) -> None:
     with Member(broker, GROUP, [TOPIC], **CLASSIC_RANGE) as member:
         settle(member, places=PARTITIONS)
         for _ in range(3):
@@ -248,7 +248,7 @@ def test_a_connection_that_drops_while_it_waits_to_join_does_not_keep_its_place(
 
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL.values(), ids=EVERY_PROTOCOL.keys())
 def test_a_clean_restart_keeps_the_group(start_broker: Any, protocol: dict[str, str]) -> None:
-    # With sessions that outlast the restart and the search for the broker behind it, nobody is put out.
+    # Sessions outlast the restart and the reconnect, so no member is removed.
     broker, ownership = start_broker(QUICK), Ownership()
     create_topic(broker.bootstrap, TOPIC, partitions=PARTITIONS)
     with (

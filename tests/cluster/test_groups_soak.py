@@ -1,4 +1,4 @@
-"""A group whose members come and go at random while a producer counts.
+"""A group whose members join and leave at random while a producer counts.
 
 Every number is seen at least once, no partition has two owners at one time, and no committed offset goes back.
 PENSTOCK_TEST_SOAK_SECONDS=600 makes it long; the default is short enough for every run of the suite.
@@ -35,7 +35,7 @@ from protocol.topics import create_topic
 SOAK_SECONDS = float(os.environ.get("PENSTOCK_TEST_SOAK_SECONDS", 60))
 MEMBERS_MAX = 5
 MEMBERS_MIN = 6
-"""So many must have come in the end, for the test to prove anything."""
+"""Least number of messages for the test to be meaningful."""
 KINDS = {
     "range": [CLASSIC_RANGE],
     "cooperative": [CLASSIC_COOPERATIVE],
@@ -46,7 +46,7 @@ KINDS = {
 
 @contextmanager
 def counting(broker: Any) -> Iterator[list[int]]:
-    """Produce 0, 1, 2, ... until the end of the block; how many, in a list of one."""
+    """Produce 0, 1, 2, ... until the end of the block; yields the count, in a list of one."""
     sent, stopping = [0], threading.Event()
 
     def run() -> None:
@@ -74,7 +74,7 @@ def counting(broker: Any) -> Iterator[list[int]]:
 @pytest.mark.slow
 @pytest.mark.timeout(int(SOAK_SECONDS) + 240)
 @pytest.mark.parametrize("kind", KINDS)
-def test_members_come_and_go_and_nothing_is_lost_or_owned_twice(
+def test_members_join_and_leave_and_nothing_is_lost_or_owned_twice(
     start_broker: Any, randomness: random.Random, kind: str
 ) -> None:
     broker = start_broker(QUICK)

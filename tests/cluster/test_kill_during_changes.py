@@ -1,4 +1,4 @@
-"""kill -9 while topics are made, grown, altered and deleted, and while logs are compacted and shortened."""
+"""kill -9 while topics are created, grown, altered and deleted, and while logs are compacted and shortened."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ MEGABYTE = 1 << 20
 
 
 class TopicChanger:
-    """Makes, grows, alters and deletes topics one after the other, and notes what it was told.
+    """Creates, grows, alters and deletes topics one after the other, and records the responses.
 
-    A change whose answer was lost may or may not have happened: such topics are left out from then on.
+    A change whose response was lost may or may not have happened: such topics are left out from then on.
     """
 
     def __init__(self, bootstrap: str, randomness: random.Random) -> None:
@@ -63,7 +63,7 @@ class TopicChanger:
             kind(number)
 
     def _attempt(self, name: str, change: Callable[[], dict[Any, Any]]) -> bool:
-        """Whether it was done; the topic is forgotten where nobody knows."""
+        """Whether the change succeeded; the topic is forgotten where that is unknown."""
         try:
             [(_, future)] = change().items()
             future.result(TIMEOUT)
@@ -110,7 +110,7 @@ class TopicChanger:
 
 
 @pytest.mark.slow
-def test_what_was_said_about_topics_holds_after_every_kill(start_broker: Any, randomness: random.Random) -> None:
+def test_acknowledged_changes_of_topics_survive_every_kill(start_broker: Any, randomness: random.Random) -> None:
     broker = start_broker()
     changer = TopicChanger(broker.bootstrap, random.Random(randomness.getrandbits(32)))
     changer.start()
@@ -135,7 +135,7 @@ def check_topics(broker: Any, changer: TopicChanger) -> None:
     with Wire(broker.bootstrap) as wire:
         assert not [name for name in changer.deleted if wire.topic_id(name) is not None]
         for name, expected in changer.topics.items():
-            assert wire.topic_id(name) is not None, f"{name} was acknowledged and is not there"
+            assert wire.topic_id(name) is not None, f"{name} was acknowledged but does not exist"
             for partition in range(expected["partitions"]):
                 written = wire.produce(name, batch(values=[b"x"]), partition=partition)
                 assert written.error_code == NONE, f"{name}-{partition}"
@@ -145,7 +145,7 @@ def check_topics(broker: Any, changer: TopicChanger) -> None:
 
 
 @pytest.mark.slow
-def test_compaction_that_is_killed_loses_no_key(start_broker: Any, randomness: random.Random) -> None:
+def test_a_killed_compaction_loses_no_key(start_broker: Any, randomness: random.Random) -> None:
     broker = start_broker({"log.cleaner.backoff.ms": "15", "log.segment.delete.delay.ms": "50"})
     configs = {"cleanup.policy": "compact", "segment.bytes": str(MEGABYTE), "min.cleanable.dirty.ratio": "0.01"}
     create_topic(broker.bootstrap, "state", configs=configs)
@@ -189,7 +189,7 @@ def newest_by_key(messages: list[Message]) -> dict[bytes, tuple[int, bytes]]:
 
 
 @pytest.mark.slow
-def test_retention_that_is_killed_leaves_a_log_without_holes(start_broker: Any, randomness: random.Random) -> None:
+def test_a_killed_retention_leaves_a_log_without_gaps(start_broker: Any, randomness: random.Random) -> None:
     broker = start_broker({"log.retention.check.interval.ms": "15", "log.segment.delete.delay.ms": "50"})
     configs = {"segment.bytes": str(MEGABYTE), "retention.bytes": str(2 * MEGABYTE)}
     create_topic(broker.bootstrap, "short", configs=configs)
@@ -209,18 +209,18 @@ def test_retention_that_is_killed_leaves_a_log_without_holes(start_broker: Any, 
         with Wire(broker.bootstrap) as wire:
             starts.append(wire.offset("short", EARLIEST))
             assert wire.offset("short") == written
-            assert_whole(wire, starts[-1], written)
+            assert_complete(wire, starts[-1], written)
 
     assert starts == sorted(starts), "the start of a log went back"
     with Wire(broker.bootstrap) as wire:
         wait_until(lambda: wire.offset("short", EARLIEST) > 0, what="retention", seconds_max=BACKGROUND_SECONDS_MAX)
-        assert_whole(wire, wire.offset("short", EARLIEST), written)
+        assert_complete(wire, wire.offset("short", EARLIEST), written)
 
 
-def assert_whole(wire: Wire, start: int, end: int) -> None:
-    """Every offset from the log's start to its end is there, with the number that was written.
+def assert_complete(wire: Wire, start: int, end: int) -> None:
+    """Every offset from the log's start to its end has the number that was written.
 
-    The start moves meanwhile: an offset that is not there must be before it.
+    The start moves meanwhile: a missing offset must be before it.
     """
     offset = start
     while offset < end:
@@ -230,7 +230,7 @@ def assert_whole(wire: Wire, start: int, end: int) -> None:
             assert offset > start, f"{start} is out of range"
             continue
         records = records_of(response.records)
-        assert records, f"a hole at {offset}"
+        assert records, f"a gap at {offset}"
         for found, _, value in records:
             assert found == offset
             assert int((value or b"").split(b" ")[0]) == offset

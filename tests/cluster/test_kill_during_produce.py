@@ -1,4 +1,4 @@
-"""kill -9 at random moments: what was acknowledged is there, where it was said to be, and once if it was to be once."""
+"""kill -9 at random moments: acknowledged messages are at their offsets, and with idempotence only once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cluster.histories import (
     Follower,
     NumberedProducer,
     check_in_order,
-    check_nothing_is_doubled,
+    check_no_duplicates,
     check_nothing_is_lost,
     check_readers_saw_the_log,
     numbers_by_offset,
@@ -28,7 +28,7 @@ PROGRESS_SECONDS_MAX = 120.0
 def kill_at_random_moments(
     broker: Any, randomness: random.Random, producers: list[NumberedProducer], kills: int
 ) -> None:
-    """Kill the broker again and again, each time after every producer got some way further."""
+    """Kill the broker repeatedly, each time after every producer has made progress."""
     for _ in range(kills):
         goals = [len(producer.history.offsets) + randomness.randrange(1, 300) for producer in producers]
         wait_until(
@@ -47,7 +47,7 @@ def kill_at_random_moments(
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("flush", ["os", pytest.param("group", marks=pytest.mark.penstock_only)])
-def test_no_acknowledged_message_is_lost_and_none_is_doubled_with_idempotence(
+def test_no_acknowledged_message_is_lost_and_none_is_duplicated_with_idempotence(
     start_broker: Any, randomness: random.Random, flush: str
 ) -> None:
     broker = start_broker()
@@ -79,9 +79,9 @@ def test_no_acknowledged_message_is_lost_and_none_is_doubled_with_idempotence(
         check_nothing_is_lost(history, log)
         check_readers_saw_the_log(seen[history.topic], log)
         assert set(log.values()) == set(range(history.sent))
-        assert sorted(log) == list(range(len(log))), "offsets have holes"
+        assert sorted(log) == list(range(len(log))), "offsets have gaps"
         if history.topic != "at-least-once":
-            check_nothing_is_doubled(log)
+            check_no_duplicates(log)
             check_in_order(log)
     check_a_clean_restart_changes_nothing(broker, [history.topic for history in histories])
 
@@ -104,7 +104,7 @@ def test_a_broker_killed_while_it_recovers_recovers_the_next_time(start_broker: 
             kill_at_random_moments(broker, randomness, [producer], 1)
             broker.kill()
             for _ in range(3):
-                # Not waiting until it serves: it dies somewhere in its start.
+                # Kill it during its start, before it serves.
                 start_and_kill(broker, after_seconds=randomness.random() * 0.4)
             broker.start()
     finally:
@@ -112,7 +112,7 @@ def test_a_broker_killed_while_it_recovers_recovers_the_next_time(start_broker: 
 
     log = numbers_by_offset(read_all(broker.bootstrap, "once"))
     check_nothing_is_lost(history, log)
-    check_nothing_is_doubled(log)
+    check_no_duplicates(log)
     check_in_order(log)
 
 
@@ -124,7 +124,7 @@ def start_and_kill(broker: Any, *, after_seconds: float) -> None:
     child.kill()
 
 
-def test_after_a_clean_stop_everything_is_as_it_was(start_broker: Any) -> None:
+def test_a_clean_restart_changes_no_log(start_broker: Any) -> None:
     broker = start_broker()
     create_topic(broker.bootstrap, "kept", partitions=3, configs={"retention.ms": "12345678"})
     producer = NumberedProducer(broker.bootstrap, "kept", **{"enable.idempotence": True})
@@ -143,7 +143,7 @@ def test_after_a_clean_stop_everything_is_as_it_was(start_broker: Any) -> None:
     assert min(again.finish().offsets.values()) == len(before)
 
 
-def test_a_producer_goes_on_with_its_sequence_after_a_clean_restart(start_broker: Any) -> None:
+def test_a_producer_continues_its_sequence_after_a_clean_restart(start_broker: Any) -> None:
     broker = start_broker()
     create_topic(broker.bootstrap, "once")
     producer = NumberedProducer(broker.bootstrap, "once", **{"enable.idempotence": True})

@@ -1,4 +1,4 @@
-"""Ten thousand partitions in one broker: made, written, read, restarted, within bounded memory and descriptors."""
+"""Ten thousand partitions in one broker: created, written, read, restarted, within bounded memory and descriptors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPICS = 10
 PARTITIONS = 1000
 RESIDENT_BYTES_MAX = 400 << 20
 STEP = 7
-"""Every so manieth partition is written: enough to pass the number of files that are kept open."""
+"""One of so many partitions is written: enough to exceed the number of files that are kept open."""
 
 
 @pytest.mark.slow

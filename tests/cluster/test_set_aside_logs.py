@@ -1,4 +1,4 @@
-"""Data whose metadata is gone is never removed: it is set aside, and an operator makes a topic of it again."""
+"""Logs whose metadata is lost are never removed: they are set aside, and an operator can adopt them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def broker(tmp_path: Path) -> Iterator[PenstockProcess]:
 
 
 def penstock(*arguments: str, status: int = 0) -> str:
-    """Run a command of the CLI; what it said."""
+    """Run a command of the CLI; returns its output."""
     command = [sys.executable, "-c", "from penstock.cli.main import run; run()", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert done.returncode == status, done.stderr
@@ -58,7 +58,7 @@ def produce(broker: PenstockProcess, topic: str, values: list[bytes], partition:
 
 
 def consumed(broker: PenstockProcess, topic: str, count: int, partitions: int = 1) -> list[bytes]:
-    """The values of a topic, read by a client of its own."""
+    """The values of a topic, read by a new consumer."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found: list[bytes] = []
@@ -96,7 +96,7 @@ def strays(data: Path) -> list[str]:
 
 
 def removed_records(broker: PenstockProcess) -> None:
-    """Return when the broker has emptied its trash: a topic that is deleted after everything else is gone from it."""
+    """Wait until the broker has emptied its trash: delete a topic and wait until its files are removed."""
     create_topic(broker.bootstrap, "bin", configs=SOON)
     produce(broker, "bin", [b"x"])
     penstock("topic", "delete", "bin", "--yes", "-b", broker.bootstrap)
@@ -113,10 +113,10 @@ def test_a_start_without_its_metadata_is_refused_and_stores_nothing(broker: Pens
     remove_metadata(broker.data)
     before = files_of(broker.data)
 
-    said = start_refused(broker.data)
+    message = start_refused(broker.data)
 
-    assert cluster_id_of(broker.data) in said
-    assert "metadata.sqlite" in said
+    assert cluster_id_of(broker.data) in message
+    assert "metadata.sqlite" in message
     assert files_of(broker.data) == before
 
 
@@ -167,7 +167,7 @@ def test_logs_are_adopted_before_a_broker_starts_without_its_metadata(broker: Pe
     assert describe(broker, "orders")["retention.ms"] == "-1"
 
 
-def test_a_restored_copy_of_the_metadata_has_its_logs_back(broker: PenstockProcess, tmp_path: Path) -> None:
+def test_a_restored_copy_of_the_metadata_restores_its_logs(broker: PenstockProcess, tmp_path: Path) -> None:
     create_topic(broker.bootstrap, "orders")
     produce(broker, "orders", VALUES)
     broker.stop()
@@ -185,7 +185,7 @@ def test_a_restored_copy_of_the_metadata_has_its_logs_back(broker: PenstockProce
     assert len(strays(broker.data)) == 1
 
 
-def test_a_topic_that_is_deleted_is_gone_from_the_disk_also_when_the_broker_is_killed(broker: PenstockProcess) -> None:
+def test_a_deleted_topic_is_removed_from_the_disk_even_if_the_broker_is_killed(broker: PenstockProcess) -> None:
     create_topic(broker.bootstrap, "orders", partitions=3, configs=SOON)
     for partition in range(3):
         produce(broker, "orders", VALUES, partition)
@@ -197,7 +197,7 @@ def test_a_topic_that_is_deleted_is_gone_from_the_disk_also_when_the_broker_is_k
     wait_until(lambda: not list(broker.data.glob("orders-*")), what="deleted files", seconds_max=TIMEOUT)
 
 
-def test_a_segment_that_is_gone_after_a_clean_stop_costs_no_offset_and_no_other_partition(
+def test_a_segment_missing_after_a_clean_stop_affects_only_its_partition_and_no_offset_is_reused(
     broker: PenstockProcess,
 ) -> None:
     create_topic(broker.bootstrap, "orders", configs={"segment.bytes": str(1 << 20)})

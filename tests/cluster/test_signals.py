@@ -1,4 +1,4 @@
-"""How a broker's process ends: by which signals, and with whatever reads its log."""
+"""How a broker process ends: by which signals, and with which readers of its log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def events(log: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_these_signals_stop_a_broker_clean(tmp_path: Path, number: signal.Signals) -> None:
+def test_these_signals_stop_a_broker_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     log = tmp_path / "log"
     with log.open("wb") as stderr:
         broker = start(tmp_path, stderr).process
@@ -27,7 +27,7 @@ def test_these_signals_stop_a_broker_clean(tmp_path: Path, number: signal.Signal
     assert events(log)[-2:] == ["stopping", "stopped"]
 
 
-def test_a_broker_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+def test_a_broker_under_nohup_survives_its_terminal(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("wb") as stderr:
         broker = start(tmp_path, stderr, lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)).process
@@ -38,7 +38,7 @@ def test_a_broker_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
     assert events(log)[-2:] == ["stopping", "stopped"]
 
 
-def test_a_log_that_is_not_read_stops_neither_the_broker_nor_its_end(tmp_path: Path) -> None:
+def test_an_unread_log_blocks_neither_the_broker_nor_its_shutdown(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     room = fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ)
     os.write(write_end, bytes(room))
@@ -50,7 +50,7 @@ def test_a_log_that_is_not_read_stops_neither_the_broker_nor_its_end(tmp_path: P
     os.close(write_end)
 
 
-def test_a_log_whose_reader_left_stops_neither_the_broker_nor_its_end(tmp_path: Path) -> None:
+def test_a_log_whose_reader_exited_blocks_neither_the_broker_nor_its_shutdown(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     broker = start(tmp_path, write_end).process

@@ -1,4 +1,4 @@
-"""A broker that cannot start says why and what to do, in its last words, and ends with a status that tells so."""
+"""A broker that cannot start prints why and what to do, and exits with a matching status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILED, USAGE = 1, 2
 
 
 def refused(*arguments: str, status: int) -> str:
-    """Start a broker that must end by itself; what it said."""
+    """Start a broker that must exit by itself; returns its output."""
     command = [sys.executable, "-m", "penstock.broker", *arguments]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT, check=False
@@ -38,24 +38,24 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
 
-        said = refused("--listen", f"{LOOPBACK}:{port}", "--data", str(tmp_path / "data"), status=FAILED)
+        message = refused("--listen", f"{LOOPBACK}:{port}", "--data", str(tmp_path / "data"), status=FAILED)
 
-    assert str(port) in said
-    assert "in use" in said
+    assert str(port) in message
+    assert "in use" in message
 
 
-def test_a_folder_another_broker_uses_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_another_broker_uses_is_refused(tmp_path: Path) -> None:
     with PenstockProcess(data=tmp_path / "data") as first:
         create_topic(first.bootstrap, "t")
 
-        said = refused("--listen", f"{LOOPBACK}:{free_port()}", "--data", str(first.data), status=FAILED)
+        message = refused("--listen", f"{LOOPBACK}:{free_port()}", "--data", str(first.data), status=FAILED)
 
-        assert str(first.data) in said
+        assert str(first.data) in message
         with Wire(first.bootstrap) as wire:
             assert wire.produce("t", batch(values=[b"x"])).error_code == NONE
 
 
-def test_a_lock_left_by_a_killed_broker_keeps_nobody_out(tmp_path: Path) -> None:
+def test_a_lock_file_of_a_killed_broker_does_not_prevent_a_start(tmp_path: Path) -> None:
     with PenstockProcess(data=tmp_path / "data") as broker:
         broker.kill()
         broker.start()
@@ -63,18 +63,18 @@ def test_a_lock_left_by_a_killed_broker_keeps_nobody_out(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
-def test_an_open_listener_for_everybody_is_refused_with_the_ways_out(tmp_path: Path, host: str) -> None:
+def test_an_open_listener_on_all_interfaces_is_refused_with_the_alternatives(tmp_path: Path, host: str) -> None:
     listen = f"{host}:{free_port()}"
 
-    said = refused("--listen", listen, "--data", str(tmp_path / "data"), status=USAGE)
+    message = refused("--listen", listen, "--data", str(tmp_path / "data"), status=USAGE)
 
-    assert host.strip("[]") in said
-    assert "--insecure-listen" in said
-    assert "127.0.0.1" in said
+    assert host.strip("[]") in message
+    assert "--insecure-listen" in message
+    assert "127.0.0.1" in message
     assert not (tmp_path / "data").exists()
 
 
-def test_an_open_listener_is_had_by_saying_so(tmp_path: Path) -> None:
+def test_an_open_listener_can_be_allowed_explicitly(tmp_path: Path) -> None:
     port = free_port()
     settings = {"advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}"}
     arguments = ("--listen", f"0.0.0.0:{port}", "--insecure-listen")
@@ -98,9 +98,9 @@ def test_a_bad_setting_is_named_with_its_value_and_what_is_allowed(
 ) -> None:
     listen = f"{LOOPBACK}:{free_port()}"
 
-    said = refused("--listen", listen, "--data", str(tmp_path / "data"), "--set", setting, status=USAGE)
+    message = refused("--listen", listen, "--data", str(tmp_path / "data"), "--set", setting, status=USAGE)
 
-    assert all(word in said for word in words), said
+    assert all(word in message for word in words), message
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_a_bad_file_is_named(tmp_path: Path, name: str, text: str, words: list[s
     path.write_text(text)
     listen = f"{LOOPBACK}:{free_port()}"
 
-    said = refused("--config", str(path), "--listen", listen, "--data", str(tmp_path / "data"), status=USAGE)
+    message = refused("--config", str(path), "--listen", listen, "--data", str(tmp_path / "data"), status=USAGE)
 
-    assert all(word in said for word in words), said
+    assert all(word in message for word in words), message
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     path = str(tmp_path / "absent.toml")
 
     assert path in refused("--config", path, "--data", str(tmp_path / "data"), status=USAGE)
@@ -151,9 +151,9 @@ def test_data_that_is_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_text("not a folder")
 
-    said = refused("--listen", f"{LOOPBACK}:{free_port()}", "--data", str(path), status=FAILED)
+    message = refused("--listen", f"{LOOPBACK}:{free_port()}", "--data", str(path), status=FAILED)
 
-    assert str(path) in said
+    assert str(path) in message
     assert path.read_text() == "not a folder"
 
 
@@ -161,10 +161,10 @@ def test_data_on_a_read_only_disk_is_refused(make_disk: MakeDisk) -> None:
     disk = make_disk("disk")
     disk.read_only()
 
-    said = refused("--listen", f"{LOOPBACK}:{free_port()}", "--data", str(disk.folder / "data"), status=FAILED)
+    message = refused("--listen", f"{LOOPBACK}:{free_port()}", "--data", str(disk.folder / "data"), status=FAILED)
 
-    assert str(disk.folder) in said
-    assert "ead-only" in said
+    assert str(disk.folder) in message
+    assert "ead-only" in message
 
 
 def test_assertions_cannot_be_switched_off(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Transactions while brokers are killed: the history of every client is checked for each anomaly there is."""
+"""Transactions while brokers are killed: the history of every client is checked for every kind of anomaly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.testing.histories.workload import Plan, Workload
 from protocol.topics import create_topic, wait_until
 
 KILLS = int(os.environ.get("PENSTOCK_TEST_TXN_KILLS", 12))
-"""Of one run; two hundred take some minutes."""
+"""Kills in one run; two hundred take some minutes."""
 FIXED_SEED = 20_261_115
 PROGRESS_SECONDS_MAX = 150.0
 PROGRESS_MAX = 30
@@ -24,7 +24,7 @@ PAUSE_SECONDS_MAX = 0.05
 
 
 def killed_while_working(broker: Any, randomness: random.Random, path: Path, *, kills: int, **plan: Any) -> Workload:
-    """Work, and kill the broker again and again, each time after some operations have come through."""
+    """Run the workload and kill the broker repeatedly, each time after some operations have succeeded."""
     create_topic(broker.bootstrap, "history", partitions=3)
     workload = Workload(Plan(bootstrap=broker.bootstrap, topic="history", **plan), path, randomness)
     workload.start()
@@ -45,7 +45,7 @@ def killed_while_working(broker: Any, randomness: random.Random, path: Path, *, 
 
 
 def check_files(broker: Any) -> None:
-    """What is on the disk agrees with itself, too: an index that lies may go unread in a short history."""
+    """The files on the disk are consistent, too: a short history may never read a wrong index."""
     broker.stop()
     segments = log_files(broker.data)
     assert segments

@@ -1,4 +1,4 @@
-"""Transactions at their worst moments: nothing aborted is read, nothing is torn or lost, and nobody waits for ever."""
+"""Faults at critical moments of transactions: no aborted record is read, none is lost, and no client waits for ever."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from protocol.topics import create_topic, fresh_name, wait_until
 QUIET = {"reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 50, "log_level": 0}
 SECONDS_MAX = 60.0
 MANY = 250
-"""Partitions of one transaction: more than the broker tells in one turn of its loop."""
+"""Partitions of one transaction: more than the broker sends markers to in one turn of its loop."""
 MARKER_KILLS = 4
 MARKERS_SECONDS = 0.02
 STATE, STATE_PARTITIONS = "__transaction_state", 50
@@ -71,7 +71,7 @@ def wait_until_nothing_is_open(bootstrap: str, topic: str, partitions: range) ->
 
 
 def committed_values(bootstrap: str, topic: str, partitions: range) -> dict[int, list[str]]:
-    """What readers of committed records get of each partition, to its end."""
+    """The committed records of each partition, up to its end."""
     consumer = reader(bootstrap, "read_committed")
     found: dict[int, list[str]] = {partition: [] for partition in partitions}
     ended: set[int] = set()
@@ -90,8 +90,8 @@ def committed_values(bootstrap: str, topic: str, partitions: range) -> dict[int,
     return found
 
 
-def check_whole(values: dict[int, list[str]], outcomes: dict[str, bool]) -> None:
-    """Each value went to every partition: it is everywhere once if its commit was answered, and else nowhere torn."""
+def check_atomic(values: dict[int, list[str]], outcomes: dict[str, bool]) -> None:
+    """Each value was sent to every partition: it is in all of them, or in none if its commit was not acknowledged."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     for partition, there in values.items():
         for value in there:
@@ -105,7 +105,7 @@ def check_whole(values: dict[int, list[str]], outcomes: dict[str, bool]) -> None
 
 
 @pytest.mark.penstock_only
-def test_a_broker_killed_among_the_markers_of_a_commit_writes_the_rest_of_them_later(
+def test_a_broker_killed_while_it_writes_the_markers_of_a_commit_writes_the_rest_later(
     start_broker: Any, randomness: random.Random
 ) -> None:
     broker, topic = start_broker(), fresh_name("many")
@@ -118,7 +118,7 @@ def test_a_broker_killed_among_the_markers_of_a_commit_writes_the_rest_of_them_l
         writer.flush(SECONDS_MAX)
 
         writer.commit_transaction(SECONDS_MAX)
-        # The commit is answered before the first partition is told of it; all are told some milliseconds later.
+        # The commit is acknowledged before the first marker is written; the last follows some milliseconds later.
         time.sleep(randomness.random() * MARKERS_SECONDS)
         broker.kill()
         broker.start()
@@ -129,7 +129,7 @@ def test_a_broker_killed_among_the_markers_of_a_commit_writes_the_rest_of_them_l
 
 
 class Rival:
-    """A program that commits values to two partitions, and begins anew whenever another of its name fences it."""
+    """A program that commits values to two partitions, and starts again whenever another of its name fences it."""
 
     def __init__(self, bootstrap: str, topic: str, name: str, values: list[str]) -> None:
         self._bootstrap, self._topic, self._name, self._values = bootstrap, topic, name, values
@@ -158,7 +158,7 @@ def write_to_both(writer: Producer, topic: str, value: str) -> None:
     writer.flush(SECONDS_MAX)
 
 
-def test_two_producers_of_one_name_at_once_tear_nothing(start_broker: Any) -> None:
+def test_concurrent_producers_of_one_transactional_id_keep_transactions_atomic(start_broker: Any) -> None:
     broker, topic, name = start_broker(), fresh_name("rivals"), fresh_name("t")
     create_topic(broker.bootstrap, topic, partitions=2)
     rivals = [Rival(broker.bootstrap, topic, name, [f"{side}{number}" for number in range(30)]) for side in "ab"]
@@ -168,19 +168,19 @@ def test_two_producers_of_one_name_at_once_tear_nothing(start_broker: Any) -> No
         thread.start()
     for thread in threads:
         thread.join()
-    # Whoever comes last ends what the others have left open, and is let through though they may have fenced all of
-    # each other's.
+    # The last producer aborts the open transactions of the others, and succeeds even if they have all fenced each
+    # other.
     last = Rival(broker.bootstrap, topic, name, ["last"])
     last.run()
 
     wait_until_nothing_is_open(broker.bootstrap, topic, range(2))
     outcomes = rivals[0].outcomes | rivals[1].outcomes | last.outcomes
     assert outcomes["last"]
-    check_whole(committed_values(broker.bootstrap, topic, range(2)), outcomes)
+    check_atomic(committed_values(broker.bootstrap, topic, range(2)), outcomes)
 
 
 class RawProducer:
-    """A producer of transaction version 2, whose requests can be sent again whenever a test likes."""
+    """A producer of transaction version 2 whose requests a test can repeat at any time."""
 
     def __init__(self, bootstrap: str, name: str, topic: str) -> None:
         asyncio.run(await_coordinator(bootstrap))
@@ -226,7 +226,7 @@ class RawProducer:
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_an_end_that_is_delayed_past_the_next_transactions_start_does_not_end_that(
+def test_an_end_txn_delayed_past_the_start_of_the_next_transaction_does_not_end_it(
     start_broker: Any, commit: bool
 ) -> None:
     broker, topic = start_broker(), fresh_name("late")
@@ -240,7 +240,7 @@ def test_an_end_that_is_delayed_past_the_next_transactions_start_does_not_end_th
     late = raw.end(first_epoch, commit=commit)
 
     assert late.error_code == PRODUCER_FENCED
-    # The first record and its marker; the second transaction is open still.
+    # The first record and its marker; the second transaction is still open.
     assert end_of(broker.bootstrap, topic, 0, "read_committed") == 2
     assert raw.end(raw.epoch, commit=True).error_code == 0
     wait_until_nothing_is_open(broker.bootstrap, topic, range(1))
@@ -253,7 +253,7 @@ AROUND_MS = 60.0
 
 
 def race(broker: Any, topic: str, number: int, around_ms: float, outcomes: dict[str, bool]) -> None:
-    """Commit at about the moment at which the broker gives the transaction up."""
+    """Commit at about the moment at which the transaction times out."""
     settings = {"transaction.timeout.ms": TIMEOUT_MS, "message.timeout.ms": TIMEOUT_MS}
     writer = transactional(broker.bootstrap, fresh_name("racer"), **settings)
     value = str(number)
@@ -268,7 +268,7 @@ def race(broker: Any, topic: str, number: int, around_ms: float, outcomes: dict[
     outcomes[value] = True
 
 
-def test_a_timeout_that_races_a_commit_ends_in_one_of_the_two(start_broker: Any, randomness: random.Random) -> None:
+def test_a_timeout_that_races_a_commit_aborts_or_commits(start_broker: Any, randomness: random.Random) -> None:
     broker = start_broker({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "10"})
     topic = fresh_name("race")
     create_topic(broker.bootstrap, topic, partitions=2)
@@ -285,8 +285,8 @@ def test_a_timeout_that_races_a_commit_ends_in_one_of_the_two(start_broker: Any,
 
     wait_until_nothing_is_open(broker.bootstrap, topic, range(2))
     values = committed_values(broker.bootstrap, topic, range(2))
-    check_whole(values, outcomes)
-    # Whoever was told that the commit failed was told the truth: the broker had decided otherwise.
+    check_atomic(values, outcomes)
+    # A commit that was reported as failed was in fact aborted.
     assert set(values[0]) == {value for value, committed in outcomes.items() if committed}
 
 
@@ -303,7 +303,7 @@ def names_kept_in(folder: Path, placed: dict[tuple[str, int], str]) -> Iterator[
 
 
 @pytest.mark.penstock_only
-def test_a_lost_folder_holds_up_only_the_partitions_that_were_in_it(tmp_path: Path) -> None:
+def test_a_lost_folder_delays_only_its_own_partitions(tmp_path: Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     with running(good, bad, log_segment_bytes="1048576") as broker:
         create_topic(broker.bootstrap, "t", partitions=6)

@@ -1,4 +1,4 @@
-"""Record batches made by hand, right and wrong, and read back without penstock's codec."""
+"""Record batches built by hand, valid and invalid, and read back without penstock's codec."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import zstandard
 from fastcrc import crc32
 
 NOW_MS_MIN = 1_750_000_000_000
-"""A timestamp after this one was given by the broker; the script's own timestamps are far below."""
+"""Timestamps after this one were set by the broker; the script's own timestamps are far below."""
 T0 = 1_700_000_000_000
 """The script's own time, fixed so that batches are the same bytes in every run."""
 
@@ -81,7 +81,7 @@ def xerial(data: bytes) -> bytes:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """A v2 batch; every header field can be told to lie."""
+    """A v2 batch; every header field can be set to a wrong value."""
 
     records: tuple[Record, ...] = (Record(),)
     codec: int = NONE
@@ -146,7 +146,7 @@ def message_set(magic: int, value: bytes = b"old") -> bytes:
 
 
 def read_batches(data: bytes) -> list[dict[str, Any]]:
-    """Every whole batch as a dict, and what is left of a cut one."""
+    """Every whole batch as a dict, and the size of an incomplete last one."""
     out: list[dict[str, Any]] = []
     position = 0
     while position < len(data):
@@ -168,7 +168,7 @@ def _read_batch(data: bytes) -> dict[str, Any]:
     try:
         records: Any = _read_records(decompress(attributes & 7, data[HEADER.size :]), count)
     except Exception as error:
-        # Each codec has its own word for it.
+        # Each codec raises its own error.
         records = f"unreadable: {type(error).__name__}"
     return {
         "base_offset": offset,

@@ -1,4 +1,4 @@
-"""Requests as plain dicts to bytes and answers back to plain dicts, by the schemas of kio.
+"""Encodes requests from plain dicts and decodes responses to plain dicts, by the schemas of kio.
 
 kio is generated from Kafka's own message definitions, so neither side of the comparison is read by penstock's codec.
 A scenario writes one dict for all versions of an API: fields that a version lacks are left out, fields that the dict
@@ -64,7 +64,7 @@ def encode_header(api: str, version: int, correlation_id: int, client_id: str | 
 
 
 def decode_response(api: str, version: int, payload: bytes) -> tuple[int, dict[str, Plain]]:
-    """The correlation id and the body; bytes that the schema does not explain are shown, never dropped."""
+    """The correlation id and the body; bytes beyond the schema are shown, never dropped."""
     schema = load_response_schema(API_KEYS[api], version)
     header, header_size = entity_reader(schema.__header_schema__)(payload, 0)
     try:
@@ -102,7 +102,7 @@ def _names_in(value: Plain) -> set[str]:
 
 @functools.cache
 def _with_times_or_none(schema: typing.Any) -> typing.Any:
-    """The schema, with None where a time is -1: Kafka says "none" so in fields that kio reads no such times from."""
+    """The schema, with None where a time is -1: Kafka sends that as "none" in fields where kio rejects it."""
     fields: list[tuple[str, typing.Any, typing.Any]] = []
     for field in dataclasses.fields(schema):
         hint, nullable = _without_none(field.type)

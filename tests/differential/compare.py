@@ -12,7 +12,7 @@ NAMING_FIELDS = ("name", "topic", "resource_name", "group_id", "member_id", "top
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FieldDifference:
-    """One field; in `path` the items of lists stand as [name] where they have one, else as [index]."""
+    """One field; in `path` the items of lists are [name] where they have one, otherwise [index]."""
 
     path: str
     kafka: Any
@@ -41,7 +41,7 @@ def differences_between(kafka: Any, penstock: Any, path: str = "") -> list[Field
 
 
 def _keyed(items: list[Any]) -> dict[str, Any]:
-    """Items by what names them, so that one missing item is one difference and not a shift of all."""
+    """Items by name, so that one missing item is one difference and not a shift of all."""
     out: dict[str, Any] = {}
     for index, item in enumerate(items):
         name = str(index)

@@ -1,4 +1,4 @@
-"""A raw socket to a broker that sends and receives whole frames, and notices when the broker hangs up."""
+"""A raw socket to a broker that sends and receives whole frames, and detects when the broker disconnects."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ FRAME_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Disconnected(Exception):
-    """The broker closed the connection instead of answering."""
+    """The broker closed the connection instead of responding."""
 
 
 class Connection:
-    """One connection; frames go out as they are given, answers come back in order."""
+    """One connection; frames are sent as given, and responses arrive in order."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -42,7 +42,7 @@ class Connection:
         return self._receive(length)
 
     def has_response(self, seconds: float) -> bool:
-        """Whether something comes within this time: a response, or the end of the connection."""
+        """Whether a response, or the end of the connection, arrives within this time."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def _receive(self, count: int) -> bytes:

@@ -1,7 +1,7 @@
-"""The differences that are meant: what the comparison lets pass, and what docs/differences.md says.
+"""The intended differences: the comparison allows them, and docs/differences.md lists them.
 
-The page is written from here (`python tools/record_differential.py --page`) and compared by a test, so a difference
-cannot be allowed without its reason standing in the documentation.
+The page is generated from here (`python tools/record_differential.py --page`) and compared by a test, so that every
+allowed difference is documented with its reason.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ PAGE_WIDTH = 120
 INTRODUCTION = """# Where penstock differs from Apache Kafka
 
 One script of requests is sent to Apache Kafka and to penstock, and the responses are compared field by field
-(`tests/differential`). Whatever differs and does not stand here is a bug.
+(`tests/differential`). A difference that is not listed here is a bug.
 
-This page is written from `tests/differential/differences.py` by `python tools/record_differential.py --page`.
+This page is generated from `tests/differential/differences.py` by `python tools/record_differential.py --page`.
 
-Some values differ between any two brokers and are compared by what they stand for: topic ids, the cluster id, producer
-ids, session ids, addresses, times given by the broker, paths and sizes of disks, the text of documentation. Lists that
-Kafka answers in the order of a hash table are compared as sets.
+Some values differ between any two brokers and are compared by their meaning: topic ids, the cluster id, producer ids,
+session ids, addresses, times set by the broker, paths and sizes of disks, the text of documentation. Lists that Kafka
+returns in the order of a hash table are compared as sets.
 """
 
 
@@ -56,9 +56,9 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One decision: what is different, why, and every place where it shows.
+    """One intended difference, its reason, and every place where it shows.
 
-    Without a place it is a difference that no single response shows, such as what a restart finds.
+    A difference without a place shows in no single response, for example only after a restart.
     """
 
     title: str
@@ -77,8 +77,8 @@ def _is(wanted: Any, value: Any) -> bool:
     return wanted == ANYTHING or (wanted == value and type(wanted) is type(value))
 
 
-def unmeant(scenario: str, found: Iterable[FieldDifference]) -> list[FieldDifference]:
-    """The differences that nobody declared."""
+def unexpected(scenario: str, found: Iterable[FieldDifference]) -> list[FieldDifference]:
+    """The differences that are not declared."""
     return [item for item in found if not any(difference.covers(scenario, item) for difference in DIFFERENCES)]
 
 
@@ -136,7 +136,7 @@ KAFKA_ONLY_APIS = (
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="Share groups and credentials are not served yet",
-        reason="An API is advertised when all of it works, so that no client tries half a feature. These come later.",
+        reason="An API is advertised when all of it works, so that no client uses half a feature. These come later.",
         places=(
             *(
                 Place(scenario="api_versions/ranges_of_every_api", field=f"ranges.api_keys.{api}", penstock=ABSENT)
@@ -148,8 +148,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="APIs between Kafka's own nodes are not served",
         reason=(
-            "penstock keeps its metadata in a store of its own and not in a Raft quorum; the state of share "
-            "groups travels between Kafka's brokers, no client sends it; streams groups belong to one Java library."
+            "penstock keeps its metadata in its own store and not in a Raft quorum; the state of share groups is "
+            "exchanged between Kafka's brokers, not with clients; streams groups belong to one Java library."
         ),
         places=(
             *(
@@ -164,8 +164,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         title="Only the feature levels that clients read",
         reason=(
             "Kafka's feature levels say which records its metadata log may hold, so that its nodes can be "
-            "upgraded one by one. There is no such log here. `transaction.version` and `group.version` are there, "
-            "since clients choose their protocol by them."
+            "upgraded one by one. penstock has no such log. It has `transaction.version` and `group.version`, by "
+            "which clients choose their protocol."
         ),
         places=(
             Place(scenario="api_versions/ranges_of_every_api", field="ranges.supported_features[*]", penstock=ABSENT),
@@ -175,12 +175,12 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="No client telemetry",
         reason=(
-            "Kafka answers a client that asks for telemetry although it does not advertise it, and shows the "
-            "settings of subscriptions that nobody made. penstock takes no metrics from clients, and closes the "
-            "connection as for any API it does not know."
+            "Kafka responds to telemetry requests although it does not advertise them, and describes settings of "
+            "subscriptions that do not exist. penstock does not collect metrics from clients, and closes the "
+            "connection as for any unknown API."
         ),
         places=(
-            Place(scenario="framing/api_that_nobody_knows", field="client telemetry where nobody takes it.*"),
+            Place(scenario="framing/unknown_api", field="client telemetry.*"),
             Place(
                 scenario="configs/groups_and_client_metrics",
                 field="client metrics.results[*].configs[*]",
@@ -189,10 +189,10 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="An auto-created topic is there at once",
+        title="An auto-created topic exists at once",
         reason=(
-            "Kafka's broker asks its controller and answers the first request as if the topic did not exist; the "
-            "client must ask again. Here the topic is made before the answer."
+            "Kafka's broker forwards the creation to its controller and responds to the first request as if the topic "
+            "did not exist; the client has to retry. penstock creates the topic before it responds."
         ),
         places=(
             Place(
@@ -203,18 +203,22 @@ DIFFERENCES: tuple[Difference, ...] = (
             ),
             Place(scenario="metadata/missing_topic_is_created", field="first.topics[<new>].topic_id", kafka=None),
             Place(
-                scenario="metadata/two_topics_one_missing", field="answer.topics[<missing>].error_code", penstock="none"
+                scenario="metadata/two_topics_one_missing",
+                field="response.topics[<missing>].error_code",
+                penstock="none",
             ),
             Place(
-                scenario="metadata/two_topics_one_missing", field="answer.topics[<missing>].partitions[0]", kafka=ABSENT
+                scenario="metadata/two_topics_one_missing",
+                field="response.topics[<missing>].partitions[0]",
+                kafka=ABSENT,
             ),
         ),
     ),
     Difference(
-        title="Produce says why it refused",
+        title="Produce has error messages",
         reason=(
-            "Kafka leaves the message of most errors empty and writes it to its own log. Clients show it to their "
-            "users, so it names the bad value here."
+            "Kafka leaves the message of most errors empty and writes it to its own log. Clients show the message to "
+            "their users, so penstock's names the invalid value."
         ),
         places=tuple(
             Place(scenario=f"{family}/*", field="*.partition_responses[*].error_message", kafka=None)
@@ -223,28 +227,28 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         title="Records whose offsets are out of order are refused",
-        reason="Kafka counts them only. A reader that seeks inside such a batch would miss records.",
+        reason="Kafka checks only their number. A reader that seeks inside such a batch would miss records.",
         places=(
             Place(
                 scenario="produce/offsets_out_of_order",
-                field="answer.responses[*].error_code",
+                field="response.responses[*].error_code",
                 penstock="invalid_record",
             ),
-            Place(scenario="produce/offsets_out_of_order", field="answer.responses[*].base_offset", penstock=-1),
+            Place(scenario="produce/offsets_out_of_order", field="response.responses[*].base_offset", penstock=-1),
             Place(scenario="produce/offsets_out_of_order", field="log.*"),
         ),
     ),
     Difference(
-        title="Attributes that are not a client's are refused",
-        reason="Kafka stores a client's batch with the delete horizon or attributes that have no meaning yet, and one "
-        "that is transactional without a producer id. Compaction would take the first for its own mark, a later broker "
-        "would give the second a meaning that the client did not intend, and the third belongs to no transaction. "
-        "Replicas and stored logs keep what their leader took.",
+        title="Attributes that only brokers set are refused",
+        reason="Kafka stores a client's batch with the delete horizon or with unknown attributes, and one that is "
+        "transactional without a producer id. Compaction would take the first for its own delete horizon, a later "
+        "version would give the second a meaning that the client did not intend, and the third belongs to no "
+        "transaction. Replicas and stored logs keep the batches that their leader accepted.",
         places=tuple(
             place
             for scenario in (
                 "produce/unused_attribute_bits",
-                "produce/attributes_that_are_not_a_clients",
+                "produce/attributes_reserved_for_brokers",
                 "transactions_records/write_a_transactional_batch_without_a_producer",
             )
             for place in (
@@ -255,19 +259,19 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="What Kafka never answers is answered",
-        reason="Null records, and AlterConfigs that names a resource twice, leave a Kafka client waiting for ever.",
+        title="Requests to which Kafka never responds get a response",
+        reason="Null records, and AlterConfigs with a repeated resource, leave a client of Kafka waiting for ever.",
         places=(
             Place(scenario="produce/null_records", field="null.*"),
             Place(scenario="configs_change/replaced_whole_twice_in_one_request", field="twice.*"),
         ),
     ),
     Difference(
-        title="Members beat sooner while their group changes",
+        title="Shorter heartbeat interval during a rebalance",
         reason=(
-            "A partition changes hands in three heartbeats. For ten seconds after a change, members are told to beat "
-            "again after half a second instead of the configured interval, so that a group settles in a second or two "
-            "where it takes ten with Kafka."
+            "A partition moves between members in three heartbeats. For ten seconds after a change, responses have a "
+            "heartbeat interval of half a second instead of the configured one, so that a rebalance takes a second or "
+            "two instead of ten."
         ),
         places=(Place(scenario="groups_consumer/*", field="*.heartbeat_interval", kafka=5000, penstock=500),),
     ),
@@ -282,10 +286,10 @@ DIFFERENCES: tuple[Difference, ...] = (
         places=(),
     ),
     Difference(
-        title="Bad input is called so",
+        title="Invalid requests have specific error codes",
         reason=(
-            "Kafka stumbles over some bad requests and answers UNKNOWN_SERVER_ERROR, which a client takes for a "
-            "fault of the broker. They get the code of what is wrong with them here."
+            "Kafka fails on some invalid requests and responds with UNKNOWN_SERVER_ERROR, which a client takes for a "
+            "fault of the broker. penstock responds with the error code of the actual fault."
         ),
         places=(
             Place(
@@ -314,19 +318,19 @@ DIFFERENCES: tuple[Difference, ...] = (
             ),
             Place(
                 scenario="groups_offsets/fetch_as_a_member",
-                field="nobody, with an epoch.groups[<h>].error_code",
+                field="without a member, with an epoch.groups[<h>].error_code",
                 kafka="unknown_server_error",
                 penstock="unknown_member_id",
             ),
             Place(
                 scenario="groups_consumer/classic_groups_that_cannot_be_upgraded",
-                field="with metadata nobody can read.error_code",
+                field="with unreadable metadata.error_code",
                 kafka="unknown_server_error",
                 penstock="group_id_not_found",
             ),
             Place(
                 scenario="groups_consumer/classic_groups_that_cannot_be_upgraded",
-                field="with metadata nobody can read.error_message",
+                field="with unreadable metadata.error_message",
                 kafka=None,
             ),
             Place(
@@ -344,15 +348,15 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="A fetch limit below one byte is taken as zero",
-        reason="Kafka fails with UNKNOWN_SERVER_ERROR; a reader with such a limit still gets its one batch here.",
+        title="A fetch limit below one byte counts as zero",
+        reason="Kafka fails with UNKNOWN_SERVER_ERROR; penstock returns one batch to a reader with such a limit.",
         places=(Place(scenario="fetch/partition_limit_below_a_batch", field="negative.*"),),
     ),
     Difference(
-        title="Fetch gives whole batches only",
+        title="Fetch returns whole batches only",
         reason=(
-            "Kafka fills the last bytes of a limit with the beginning of a batch, which every client throws away. "
-            "Here the answer ends with a whole batch."
+            "Kafka fills the last bytes of a limit with the beginning of a batch, which every client discards. "
+            "penstock's response ends with a whole batch."
         ),
         places=(
             Place(
@@ -376,12 +380,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="Lengths that make no sense close the connection",
-        reason="Kafka reads an array of -2 items as null. Nobody sends it but a broken client.",
-        places=(Place(scenario="framing/lengths_that_lie", field="an array of -2 names.*"),),
+        title="Invalid lengths close the connection",
+        reason="Kafka reads an array of -2 items as null. Only a broken client sends it.",
+        places=(Place(scenario="framing/wrong_lengths", field="an array of -2 names.*"),),
     ),
     Difference(
-        title="Records are kept two weeks",
+        title="The default retention is two weeks",
         reason="Kafka keeps them one week. `retention.ms` and `log.retention.hours` set it as in Kafka.",
         places=tuple(
             Place(
@@ -398,11 +402,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="A compressed batch is taken at its header's word",
+        title="The records of a compressed batch are not checked by default",
         reason=(
-            "Kafka decompresses every batch to look at its records. penstock checks the header and the checksum and "
-            "stores the batch unopened, which makes compressed traffic several times cheaper. With the topic's key "
-            "`compressed.check=records` (`log.compressed.check` of the broker) every record is looked at as in Kafka."
+            "Kafka decompresses every batch to check its records. penstock checks the header and the CRC and stores "
+            "the batch without decompression, which makes compressed traffic several times cheaper. With the topic's "
+            "key `compressed.check=records` (`log.compressed.check` of the broker) it checks records as Kafka does."
         ),
         places=(
             *(
@@ -419,7 +423,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         title="min.insync.replicas is a default",
         reason=(
             "A new Kafka cluster stores `min.insync.replicas` as a setting of the whole cluster, which its "
-            "tracking of eligible leaders needs. Here it is a default as any other; the value is the same."
+            "tracking of eligible leaders needs. In penstock it is an ordinary default; the value is the same."
         ),
         places=(
             Place(scenario="topics/*", field="*.configs[min.insync.replicas].config_source", kafka=3, penstock=5),
@@ -430,11 +434,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="Broker settings without a meaning here are not there",
+        title="Broker settings without an effect are missing",
         reason=(
-            "There are no pools of network and request threads to size, and no TLS yet. `background.threads` "
-            "sizes one pool of threads for disk work, made at the start. A broker without an id is broker 1, for "
-            "one broker needs no other. Settings of penstock's own are described beside Kafka's."
+            "penstock has no pools of network and request threads, and no TLS yet. `background.threads` is the size "
+            "of one pool of threads for disk work, created at the start. The default broker id is 1. Settings of "
+            "penstock's own are described beside Kafka's."
         ),
         places=(
             Place(scenario="configs/broker_flags_of_every_key", field="flags.configs[*]", penstock=ABSENT),
@@ -472,9 +476,9 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="Listeners change with a restart",
         reason=(
-            "Kafka can open and close listeners while it runs. penstock opens them once, before it serves, and says "
-            "so: `listeners` and `listener.security.protocol.map` are read-only, and a program that manages brokers "
-            "restarts one to change them instead of waiting for a change that does not come."
+            "Kafka can open and close listeners while it runs. penstock opens them once, at the start, so `listeners` "
+            "and `listener.security.protocol.map` are read-only: programs that manage brokers restart a broker to "
+            "change them instead of waiting for an effect."
         ),
         places=tuple(
             Place(
@@ -488,9 +492,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         title="Unknown broker settings are refused",
-        reason=(
-            "Kafka stores whatever name it is given for a broker. A misspelt name would wait for ever to take effect."
-        ),
+        reason=("Kafka stores a broker setting of any name. A misspelt name would never take effect."),
         places=tuple(
             Place(
                 scenario="configs_change/broker_validated_only",

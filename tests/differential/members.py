@@ -1,4 +1,4 @@
-"""Members of groups, classic and new, as the scenarios need them: bodies of their requests, and groups made ready."""
+"""Members of classic and consumer groups for the scenarios: bodies of their requests, and groups with members."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIND, JOIN, SYNC, BEAT, LEAVE, COMMIT, OFFSETS, DESCRIBE, CONSUMER_BEAT, CONSUME
     ("consumer_group_heartbeat", 1),
     ("consumer_group_describe", 1),
 )
-"""What preparation is asked with, whichever version the scenario is about."""
+"""APIs and versions of preparatory requests, independent of the version of the scenario."""
 
 NOT_YET = frozenset({"coordinator_not_available", "coordinator_load_in_progress", "not_coordinator"})
 SESSION_MS = 30_000
@@ -34,7 +34,7 @@ SHARDS_BEHIND_SECONDS = 0.02
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Member:
-    """A member of a classic group, with the connection it speaks on."""
+    """A member of a classic group, with its connection."""
 
     peer: Peer
     group: str
@@ -43,7 +43,7 @@ class Member:
     instance: str | None = None
 
     def who(self, **fields: Any) -> Body:
-        """What every request of a member begins with."""
+        """The fields that all requests of a member have."""
         return {
             "group_id": self.group,
             "member_id": self.member_id,
@@ -52,14 +52,14 @@ class Member:
         } | fields
 
     def took(self, response: dict[str, Any]) -> dict[str, Any]:
-        """Remember what a join answered; members are numbered in this order, and not in that of some later list."""
+        """Note a join response; members are numbered in this order, not in that of a later list."""
         self.member_id, self.generation = response["member_id"], response["generation_id"]
         self.peer.run.tokens.member_id(self.member_id)
         return response
 
 
 def group(run: Run, token: str = "g") -> str:
-    """The name of a group whose coordinator answers."""
+    """The name of a group whose coordinator is ready."""
     name = run.name(token)
     await_coordinator(run, name)
     return name
@@ -112,7 +112,7 @@ def leave_body(group: str, *members: tuple[str, str | None]) -> Body:
 
 
 def send_join(member: Member, version: int = JOIN[1], **fields: Any) -> None:
-    """Ask to join and do not wait; a new member first gets its id."""
+    """Send a join without waiting for its response; a new member first gets its id."""
     body = join_body(member.group, member.member_id, group_instance_id=member.instance, **fields)
     if version >= 4 and member.instance is None and not member.member_id:
         member.member_id = member.peer.do(JOIN[0], version, body)["member_id"]
@@ -136,7 +136,7 @@ def alone(run: Run, group: str, instance: str | None = None, *, synced: bool = T
 
 
 def sync(*members: Member, assignments: dict[str, bytes] | None = None) -> None:
-    """All members sync, the leader first; everyone is assigned its place in this list unless told."""
+    """Sync all members, the leader first; by default each is assigned its index in this list."""
     given = assignments or {member.member_id: ASSIGNMENT for member in members}
     for index, member in enumerate(members):
         member.peer.send(*SYNC, sync_body(member, given if index == 0 else None))
@@ -159,7 +159,7 @@ def together(run: Run, group: str, count: int, *, synced: bool = True, **fields:
 
 
 def rejoin(run: Run, *members: Member, **fields: Any) -> None:
-    """All but the last, which has sent its join already, join again; then all are answered."""
+    """Rejoin all members but the last, which has sent its join already; then receive all responses."""
     group = members[0].group
     await_state(run, group, "PreparingRebalance")
     for member in members[:-1]:
@@ -179,7 +179,7 @@ def await_state(run: Run, group: str, *states: str) -> None:
 
 
 def subscription(*topics: str, owned: dict[str, list[int]] | None = None) -> bytes:
-    """A consumer's metadata as the classic protocol carries it."""
+    """A consumer's metadata in the classic protocol."""
     body = struct.pack(">hi", 1, len(topics)) + b"".join(_text(topic) for topic in topics) + struct.pack(">i", -1)
     body += struct.pack(">i", len(owned or {}))
     for topic, partitions in (owned or {}).items():
@@ -219,7 +219,7 @@ def commit_partition(index: int, offset: int, **fields: Any) -> dict[str, Any]:
 
 
 def offsets_body(group: str, *topics: tuple[Topic, list[int]], everything: bool = False, **fields: Any) -> Body:
-    """Offsets of one group, in whichever way the version asks for them."""
+    """A request for the offsets of one group, with the fields of every version."""
     wanted = [
         {"name": topic.name, "topic_id": topic.topic_id, "partition_indexes": indexes} for topic, indexes in topics
     ]
@@ -236,7 +236,7 @@ def offsets_of(*groups: dict[str, Any]) -> Body:
 
 
 def committed(run: Run, group: str, topic: Topic, *offsets: int, **fields: Any) -> None:
-    """Commit the offsets of partitions 0, 1, ... and insist that they were taken."""
+    """Commit the offsets of partitions 0, 1, ... and check that they are accepted."""
     body = commit_body(group, commit_topic(topic, *enumerate(offsets)), **fields)
     for part in run.do(*COMMIT, body)["topics"][0]["partitions"]:
         assert part["error_code"] == "none", part
@@ -256,7 +256,7 @@ def consumer_body(group: str, member_id: str, epoch: int, **fields: Any) -> Body
 
 
 def consumer_join(group: str, member_id: str, *topics: str, **fields: Any) -> Body:
-    """The first heartbeat, with everything that is asked for."""
+    """The first heartbeat, with all required fields."""
     whole: Body = {
         "rebalance_timeout": REBALANCE_MS,
         "subscribed_topic_names": list(topics),
@@ -266,7 +266,7 @@ def consumer_join(group: str, member_id: str, *topics: str, **fields: Any) -> Bo
 
 
 def coordinated_topic(run: Run, token: str = "a", *, partitions: int = 1) -> Topic:
-    """A topic that the group coordinators know of too: they hear of it a moment after the brokers."""
+    """A topic that the group coordinators know too, which is a moment after the brokers."""
     topic = run.topic(token, partitions=partitions)
     probe = group(run, f"probe-{token}")
 
@@ -281,7 +281,7 @@ def coordinated_topic(run: Run, token: str = "a", *, partitions: int = 1) -> Top
 
 
 def consumer_joined(run: Run, group: str, member_id: str, *topics: str, **fields: Any) -> int:
-    """Join a consumer group and give back the epoch."""
+    """Join a consumer group; returns the member epoch."""
     response = run.do(*CONSUMER_BEAT, consumer_join(group, member_id, *topics, **fields))
     assert response["error_code"] == "none", response
     return int(response["member_epoch"])

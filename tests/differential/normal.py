@@ -1,6 +1,6 @@
-"""Answers with what differs from run to run replaced by tokens, the same value always by the same token.
+"""Normalises responses: values that differ between runs become tokens, equal values equal tokens.
 
-A token keeps what can be compared: that a value is there, that it is the same as before, and whose it is.
+A token keeps what can be compared: that a value is present, that it is the same as before, and what it belongs to.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .batches import NOW_MS_MIN, read_batches
 NAME_FIELDS = ("name", "topic", "topic_name", "resource_name", "group_id", "transactional_id")
 MEMBER_FIELDS = frozenset({"member_id", "leader"})
 MEMBER_ID_MADE = re.compile(r"(?s)(?:(.*)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[\w-]{22})")
-"""Ids that a coordinator gives: a client's or instance's name with a random id, or a random id alone."""
+"""Member ids that a coordinator assigns: a client's or instance's name with a random id, or a random id alone."""
 BROKER_FIELDS = frozenset(
     {
         "broker_id",
@@ -82,17 +82,17 @@ IDENTITY_FIELDS = (
     "user",
     "producer_id",
 )
-"""Kafka answers many lists in the order of a hash table: lists are compared as sets of these fields."""
+"""Kafka returns many lists in the order of a hash table: lists are compared as sets of these fields."""
 ORDERED_LISTS = frozenset({"synonyms", "records", "aborted_transactions"})
 SETS = frozenset({"partitions", "subscribed_topic_names"})
-"""Lists of plain values that stand in the order of a hash table."""
+"""Lists of plain values in the order of a hash table."""
 LOWEST_TIME = re.compile(r"-92233\d{14}\b")
 BROKER_TIME = re.compile(r"\b1[7-9]\d{11}\b")
 TEXT_SHOWN_MAX = 300
 
 
 class Tokens:
-    """What one run of a scenario knows about the names and ids in its responses."""
+    """The tokens of names and ids in the responses of one run of a scenario."""
 
     def __init__(self, bootstrap: str, broker_id: int) -> None:
         self.bootstrap = bootstrap
@@ -129,7 +129,7 @@ class Tokens:
         return self._producer_ids.setdefault(value, f"<producer {len(self._producer_ids)}>")
 
     def member_id(self, value: str) -> str:
-        """Members in the order in which their ids were first seen, with the name they were made of."""
+        """The token of a member: its number in the order of first sight, and the name in its id."""
         made = MEMBER_ID_MADE.fullmatch(value)
         if made is None or value in self._names:
             return self.text(value)
@@ -137,7 +137,7 @@ class Tokens:
         return self._member_ids.setdefault(value, f"<member {len(self._member_ids) + 1}{of}>")
 
     def learn(self, value: Any) -> None:
-        """Name the topic ids of a response by the names that stand beside them."""
+        """Learn the topic ids of a response from the names beside them."""
         if isinstance(value, dict):
             name = next((value[field] for field in NAME_FIELDS if value.get(field)), None)
             topic_id = value.get("topic_id")
@@ -208,7 +208,7 @@ def _leaf(field: str, value: Any, tokens: Tokens) -> Any:
 
 
 def _merged(topics: list[Any]) -> list[Any]:
-    """One entry per topic: Kafka begins a topic anew where it answers errors before data."""
+    """One entry per topic: Kafka repeats a topic where errors precede data."""
     out: dict[Any, dict[str, Any]] = {}
     for index, topic in enumerate(topics):
         key = topic.get("topic") or topic.get("topic_id")

@@ -1,6 +1,6 @@
-"""Kafka's responses on disk: one file per family, one line per answer, equal versions kept once.
+"""Kafka's responses on disk: one file per family, one line per response, equal versions kept once.
 
-{"kafka": "4.3.1", "scenarios": {"wrong_crc": [{"versions": [3, 4], "answers": {"label": {...}}}]}}
+{"kafka": "4.3.1", "scenarios": {"wrong_crc": [{"versions": [3, 4], "responses": {"label": {...}}}]}}
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .script import Responses
 FOLDER = Path(__file__).parent / "recordings"
 
 Recorded = dict[str, dict[int, Responses]]
-"""Answers by scenario and version."""
+"""Responses by scenario and version."""
 
 
 def load(family: str) -> Recorded:
@@ -23,7 +23,7 @@ def load(family: str) -> Recorded:
         return {}
     groups = json.loads(path.read_text(encoding="utf-8"))["scenarios"]
     return {
-        name: {version: group["answers"] for group in found for version in group["versions"]}
+        name: {version: group["responses"] for group in found for version in group["versions"]}
         for name, found in groups.items()
     }
 
@@ -35,7 +35,7 @@ def save(family: str, kafka_version: str, recorded: Recorded) -> None:
         lines.append(f"  {json.dumps(name)}: [")
         groups = _grouped(recorded[name])
         for index, (versions, responses) in enumerate(groups):
-            lines.append(f'   {{"versions": {json.dumps(versions)}, "answers": {{')
+            lines.append(f'   {{"versions": {json.dumps(versions)}, "responses": {{')
             labels = list(responses)
             for label in labels:
                 comma = "," if label != labels[-1] else ""

@@ -1,4 +1,4 @@
-"""Bodies of the requests that many scenarios send; names and ids both stand in them, each version takes its own."""
+"""Bodies of requests that many scenarios send, with names and ids, of which each version uses its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def produce_body(topic: Topic, records: bytes | None, *, partition: int = 0, ack
 
 
 def produce_many(parts: list[tuple[Topic, int, bytes | None]], *, acks: int = -1) -> Body:
-    """Parts of one topic must stand together, as every client sends them."""
+    """Parts of one topic must be adjacent, as every client sends them."""
     topics: dict[str, dict[str, Any]] = {}
     for topic, partition, records in parts:
         entry = topics.setdefault(
@@ -32,7 +32,7 @@ def produce_many(parts: list[tuple[Topic, int, bytes | None]], *, acks: int = -1
 
 
 def fetch_body(*topics: dict[str, Any], **fields: Any) -> Body:
-    """A consumer's fetch without a session that does not wait, unless told."""
+    """A consumer's fetch, by default without a session and without waiting."""
     return {
         "replica_id": -1,
         "max_wait": 0,
@@ -71,7 +71,7 @@ def list_offsets_body(topic: Topic, *partitions: tuple[int, int], epoch: int = -
 
 
 def fill(run: Run, topic: Topic, *batches: bytes, partition: int = 0) -> None:
-    """Append whole batches, each by its own request, and insist that they were taken."""
+    """Append whole batches, each by its own request, and check that they are accepted."""
     for records in batches:
         response = run.do("produce", 9, produce_body(topic, records, partition=partition))
         part = response["responses"][0]["partition_responses"][0]

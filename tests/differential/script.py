@@ -1,4 +1,4 @@
-"""A scenario is a function that asks a broker questions; a run of it is the list of labelled, normalised answers."""
+"""Scenarios, which are functions that send requests to a broker, and their runs: labelled, normalised responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPIC_NAME_MAX = 249
 PROBE_ID_BASE = 1_000_000
 TIMED_PLAYS_MAX = 4
 SILENCE_SECONDS = 0.2
-"""A response that has not come by then is waiting for something."""
+"""A response that has not arrived by then is deferred."""
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -27,7 +27,7 @@ SETTINGS = {
     "group.consumer.max.size": "4",
     "group.consumer.assignment.interval.ms": "0",
 }
-"""Of the recorded Kafka and of the broker compared with it: short times, and bounds that can be reached."""
+"""Settings of the recorded Kafka and of the compared broker: short timeouts, and limits that can be reached."""
 
 Body = dict[str, Any]
 Responses = dict[str, Any]
@@ -39,7 +39,7 @@ CREATE_TOPICS, METADATA, LIST_OFFSETS, API_VERSIONS, DESCRIBE_CONFIGS = (
     ("api_versions", 3),
     ("describe_configs", 4),
 )
-"""What the preparation of a scenario is asked with, whichever version the scenario is about."""
+"""APIs and versions of preparatory requests, independent of the version of the scenario."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Topic:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One question about one API, put in every version of `versions` that the broker and kio know."""
+    """A test of one API, played in every version of `versions` that the broker and kio support."""
 
     family: str
     api: str
@@ -76,17 +76,17 @@ def scenarios(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A running broker, and what the script must know of it to read its responses."""
+    """A running broker, and its facts that the script needs to interpret responses."""
 
     bootstrap: str
     broker_id: int
     advertised: dict[str, range]
     prefix: str = ""
-    """Stands before every topic name, for a broker that was asked before."""
+    """Prefix of every topic name, for a broker on which the script ran before."""
 
 
 def look_at(bootstrap: str, prefix: str = "") -> Target:
-    """Ask a broker who it is and which versions it knows."""
+    """Get a broker's id and supported versions."""
     connection = Connection(bootstrap)
     try:
         ranges = ask(connection, *API_VERSIONS, {"client_software_name": "x", "client_software_version": "1"})
@@ -107,37 +107,37 @@ def look_at(bootstrap: str, prefix: str = "") -> Target:
 
 
 def ask(connection: Connection, api: str, version: int, body: Body) -> dict[str, Any]:
-    """One request, one response, decoded."""
+    """Send one request; returns its decoded response."""
     correlation_id = connection.next_correlation_id()
     connection.send_frame(codec.encode_request(api, version, correlation_id, CLIENT_ID, body))
-    answered, response = codec.decode_response(api, version, connection.receive_frame())
-    assert answered == correlation_id, f"asked {correlation_id}, answered {answered}"
+    received_id, response = codec.decode_response(api, version, connection.receive_frame())
+    assert received_id == correlation_id, f"sent {correlation_id}, received {received_id}"
     return response
 
 
 class Peer:
-    """A connection of its own, whose requests may be sent now and answered later."""
+    """An additional connection, on which requests are sent without waiting for their responses."""
 
     def __init__(self, run: Run, client_id: str) -> None:
         self.run = run
         self.client_id = client_id
         self.connection = Connection(run.target.bootstrap)
-        self._asked: list[tuple[str, int, int]] = []
+        self._sent: list[tuple[str, int, int]] = []
 
     def send(self, api: str, version: int, body: Body) -> None:
         correlation_id = self.connection.next_correlation_id()
         self.connection.send_frame(codec.encode_request(api, version, correlation_id, self.client_id, body))
-        self._asked.append((api, version, correlation_id))
+        self._sent.append((api, version, correlation_id))
 
     def receive(self) -> dict[str, Any]:
         """The response to the oldest request without one."""
-        api, version, correlation_id = self._asked.pop(0)
-        answered, response = codec.decode_response(api, version, self.connection.receive_frame())
-        assert answered == correlation_id, f"asked {correlation_id}, answered {answered}"
+        api, version, correlation_id = self._sent.pop(0)
+        received_id, response = codec.decode_response(api, version, self.connection.receive_frame())
+        assert received_id == correlation_id, f"sent {correlation_id}, received {received_id}"
         return response
 
     def take(self, label: str) -> dict[str, Any]:
-        """Receive, and record under the label."""
+        """Receive a response, and record it under the label."""
         try:
             response = self.receive()
         except Disconnected:
@@ -157,7 +157,7 @@ class Peer:
         return self.receive()
 
     def ask(self, label: str, body: Body, *, api: str | None = None, version: int | None = None) -> dict[str, Any]:
-        """Send the scenario's own API and version unless told otherwise, and record the response."""
+        """Send a request, by default of the scenario's API and version, and record the response."""
         self.send(api or self.run.scenario.api, self.run.version if version is None else version, body)
         return self.take(label)
 
@@ -175,12 +175,12 @@ class Run:
         self.responses: Responses = {}
         self.tokens = Tokens(target.bootstrap, target.broker_id)
         self.is_timed = False
-        """Whether real time takes part in the responses, so that they are others where the script is held up in it."""
+        """Whether responses depend on real time, so that they change where the script is delayed."""
         self._connection: Connection | None = None
         self._peers: list[Peer] = []
 
     def timed(self) -> None:
-        """Said by scenarios whose sessions and timeouts are short."""
+        """Mark the scenario as one that depends on short sessions and timeouts."""
         self.is_timed = True
 
     def close(self) -> None:
@@ -194,18 +194,18 @@ class Run:
             peer.close()
 
     def peer(self, client_id: str = CLIENT_ID) -> Peer:
-        """One more connection, for what takes two."""
+        """Open one more connection."""
         self._peers.append(Peer(self, client_id))
         return self._peers[-1]
 
     @property
     def connection(self) -> Connection:
-        """The run's one connection, opened anew after the broker closed it."""
+        """The run's main connection, reopened after the broker closed it."""
         if self._connection is None:
             self._connection = Connection(self.target.bootstrap)
         return self._connection
 
-    # What is asked and recorded
+    # Recorded requests
 
     def ask(
         self,
@@ -216,7 +216,7 @@ class Run:
         version: int | None = None,
         own_only: bool = False,
     ) -> dict[str, Any]:
-        """Send, record the response under the label, and give it back as the broker sent it."""
+        """Send a request, record its response under the label, and return it as received."""
         try:
             response = self.do(api or self.scenario.api, self.version if version is None else version, body)
         except Disconnected:
@@ -229,21 +229,21 @@ class Run:
         return response
 
     def tell(self, label: str, body: Body) -> None:
-        """Send what has no response, and record whether the connection still lives."""
+        """Send a request without a response, and record whether the connection stays open."""
         request = codec.encode_request(
             self.scenario.api, self.version, self.connection.next_correlation_id(), CLIENT_ID, body
         )
         self.tell_frame(label, request)
 
     def tell_frame(self, label: str, payload: bytes) -> None:
-        """Send a frame as it is, and record whether it is answered or else the connection still lives."""
+        """Send a raw frame, and record how many responses it gets and whether the connection stays open."""
         try:
             self.connection.send_frame(payload)
             probe = self.connection.next_correlation_id() + PROBE_ID_BASE
             self.connection.send_frame(codec.encode_request("api_versions", 0, probe, CLIENT_ID, {}))
-            answered = 0
+            count = 0
             while self.connection.receive_frame()[:4] != probe.to_bytes(4, "big"):
-                answered += 1
+                count += 1
         except Disconnected:
             self.close()
             self.record(label, {"disconnected": True})
@@ -251,10 +251,10 @@ class Run:
             self.close()
             self.record(label, {"timed_out": True})
         else:
-            self.record(label, {"answers": answered, "connected": True})
+            self.record(label, {"responses": count, "connected": True})
 
     def ask_frame(self, label: str, payload: bytes, *, api: str, version: int) -> None:
-        """Send a frame as it is, and record what comes back read as a response of this API and version."""
+        """Send a raw frame, and record its response, decoded as one of this API and version."""
         try:
             self.connection.send_frame(payload)
             _, response = codec.decode_response(api, version, self.connection.receive_frame())
@@ -267,16 +267,16 @@ class Run:
         self.record(label, normalise(response, self.tokens, own_only=False))
 
     def record(self, label: str, response: dict[str, Any]) -> None:
-        assert label not in self.responses, f"{self.scenario.path} asks {label!r} twice"
+        assert label not in self.responses, f"{self.scenario.path} records {label!r} twice"
         self.responses[label] = response
 
-    # What is asked to prepare or to look, and not recorded
+    # Preparatory requests, not recorded
 
     def do(self, api: str, version: int, body: Body) -> dict[str, Any]:
         return ask(self.connection, api, version, body)
 
     def name(self, token: str) -> str:
-        """A topic name of this scenario and version alone."""
+        """A topic name that is unique to this scenario and version."""
         name = f"{self.target.prefix}{self.scenario.family}.{self.scenario.name}.v{self.version}.{token}"[
             -TOPIC_NAME_MAX:
         ]
@@ -284,9 +284,9 @@ class Run:
         return name
 
     def topic(self, token: str = "a", *, partitions: int = 1, plain: bool = False, **configs: str) -> Topic:
-        """A topic that is ready to use; an underscore in a config's name stands for a dot.
+        """Create a topic and wait until it is ready; an underscore in a config's name stands for a dot.
 
-        Nothing expires from it unless it is plain: the script's timestamps are years old.
+        Its records do not expire unless it is plain: the script's timestamps are years old.
         """
         name = self.name(token)
         settings = ({} if plain else {"retention.ms": "-1"}) | {
@@ -310,7 +310,7 @@ class Run:
         return self.await_topic(name, partitions)
 
     def await_topic(self, name: str, partitions: int) -> Topic:
-        """Wait until every partition of a topic has a leader that answers."""
+        """Wait until every partition of a topic has a leader that serves it."""
 
         def is_ready() -> Topic | None:
             found = self.do(*METADATA, {"topics": [{"name": name}], "allow_auto_topic_creation": False})["topics"][0]
@@ -328,7 +328,7 @@ class Run:
         return topic
 
     def await_gone(self, name: str) -> None:
-        """Wait until the broker has forgotten a deleted topic."""
+        """Wait until a deleted topic is unknown to the broker."""
 
         def is_gone() -> bool:
             found = self.do(*METADATA, {"topics": [{"name": name}], "allow_auto_topic_creation": False})["topics"][0]
@@ -337,24 +337,24 @@ class Run:
         self.until(f"topic {name} gone", is_gone)
 
     def until(self, what: str, look: Callable[[], Any]) -> Any:
-        """Look again until there is something to see: a broker learns from its controller a moment later."""
+        """Poll until `look` returns a value: a broker learns from its controller a moment later."""
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
         while True:
             seen = look()
             if seen:
                 return seen
             if time.monotonic() > deadline:
-                raise AssertionError(f"waited {SETTLE_SECONDS_MAX} s in vain for: {what}")
+                raise AssertionError(f"waited {SETTLE_SECONDS_MAX} s for: {what}")
             time.sleep(POLL_SECONDS)
 
 
 def play(
     scenario: Scenario, version: int, target: Target, *, is_right: Callable[[Responses], bool] = lambda _: True
 ) -> Responses:
-    """Run a scenario at one version and give back its recorded responses.
+    """Run a scenario at one version; returns its recorded responses.
 
-    One in which real time takes part is run again, up to a bound, where it did not end or the responses are not right:
-    a machine that has more to do may hold the script up until a session is over.
+    A scenario that depends on real time is repeated, up to a bound, where it did not complete or its responses are
+    wrong: on a busy machine the script may be delayed until a session expires.
     """
     for left in range(TIMED_PLAYS_MAX - 1, -1, -1):
         run = Run(scenario, version, replayed(target, left))
@@ -372,6 +372,6 @@ def play(
 
 
 def replayed(target: Target, left: int) -> Target:
-    """The broker with other names for each time that a scenario is played again."""
+    """The target with another name prefix for each repetition of a scenario."""
     again = TIMED_PLAYS_MAX - 1 - left
     return dataclasses.replace(target, prefix=f"{target.prefix}again{again}.") if again else target

@@ -1,4 +1,4 @@
-"""Every scenario of the script, at every version: penstock answers as Apache Kafka's recorded responses say."""
+"""Every scenario at every version: penstock's responses equal Apache Kafka's recorded ones."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.testing.broker_process import PenstockProcess
 
 from . import recording
 from .compare import FieldDifference, differences_between
-from .differences import DIFFERENCES, PAGE, page, unmeant
+from .differences import DIFFERENCES, PAGE, page, unexpected
 from .scenarios import FAMILIES
 from .script import SETTINGS, Responses, Scenario, Target, look_at, play
 
 pytestmark = pytest.mark.xdist_group("differential")
 
 NODE_ID = "1"
-"""As of the recorded Kafka: it stands in some messages."""
+"""As in the recorded Kafka: some messages contain it."""
 
 Compare = Callable[[Scenario, int], list[FieldDifference]]
 
@@ -45,7 +45,7 @@ def target() -> Iterator[Target]:
 
 @pytest.fixture(scope="module")
 def compare(target: Target) -> Compare:
-    """All differences of one case; a case is played once, however often it is asked for."""
+    """All differences of one case; each case is played once."""
 
     @functools.cache
     def compared(scenario: Scenario, version: int) -> list[FieldDifference]:
@@ -54,7 +54,7 @@ def compare(target: Target) -> Compare:
             return differences_between(expected, json.loads(json.dumps(responses)))
 
         def is_right(responses: Responses) -> bool:
-            return not unmeant(scenario.path, differing(responses))
+            return not unexpected(scenario.path, differing(responses))
 
         return differing(play(scenario, version, target, is_right=is_right))
 
@@ -67,17 +67,17 @@ def test_every_scenario_is_recorded(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize(("scenario", "version"), CASES)
-def test_penstock_answers_as_kafka(scenario: Scenario, version: int, compare: Compare) -> None:
-    found = unmeant(scenario.path, compare(scenario, version))
+def test_penstock_responds_like_kafka(scenario: Scenario, version: int, compare: Compare) -> None:
+    found = unexpected(scenario.path, compare(scenario, version))
     assert not found, f"{len(found)} fields differ\n" + "\n".join(str(item) for item in found)
 
 
-def test_the_page_of_differences_says_what_is_declared() -> None:
+def test_the_page_of_differences_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run `python tools/record_differential.py --page`"
 
 
-def test_every_declared_difference_is_still_there(compare: Compare) -> None:
-    """A difference that has gone must leave the list, or it would hide the next one."""
+def test_every_declared_difference_still_exists(compare: Compare) -> None:
+    """A difference that no longer exists must be removed from the list, or it would hide a new one."""
     waiting = [(difference.title, place) for difference in DIFFERENCES for place in difference.places]
     for case in CASES:
         scenario, version = case.values

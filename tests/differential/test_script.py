@@ -19,7 +19,7 @@ def test_a_batch_reads_back_as_it_was_made(codec: int) -> None:
     assert (found["base_offset"], found["max_timestamp"], found["crc"] != "wrong") == (5, T0 + 7, True)
 
 
-def test_a_cut_batch_shows_how_much_of_it_is_there() -> None:
+def test_an_incomplete_batch_is_shown_with_its_size() -> None:
     whole = Batch().to_bytes()
     assert read_batches(whole + whole[:-1])[1] == {"cut_batch_bytes": len(whole) - 1}
 
@@ -42,10 +42,10 @@ def test_true_is_not_one() -> None:
 
 
 def test_a_place_covers_only_what_it_names() -> None:
-    found = FieldDifference(path="answer.topics[a].error_code", kafka="none", penstock="corrupt_message")
+    found = FieldDifference(path="response.topics[a].error_code", kafka="none", penstock="corrupt_message")
     assert Place(scenario="produce/*", field="*.error_code", penstock="corrupt_message").covers("produce/x", found)
     assert not Place(scenario="fetch/*", field=ANYTHING).covers("produce/x", found)
-    assert not Place(scenario="produce/*", field="answer.error_code").covers("produce/x", found)
+    assert not Place(scenario="produce/*", field="response.error_code").covers("produce/x", found)
     assert not Place(scenario="produce/*", field=ANYTHING, kafka="corrupt_message").covers("produce/x", found)
 
 
@@ -59,7 +59,7 @@ def test_the_same_id_gets_the_same_token() -> None:
     assert later == {"ids": [{"topic_id": "<id 1>"}, {"topic_id": "<id of a>"}]}
 
 
-def test_other_scenarios_topics_are_left_out_where_all_are_asked() -> None:
+def test_topics_of_other_scenarios_are_left_out_of_requests_for_all() -> None:
     tokens = Tokens("127.0.0.1:9", broker_id=1)
     tokens.add_name("mine", "a")
     assert normalise({"topics": [{"name": "mine"}, {"name": "other"}]}, tokens, own_only=True) == {
@@ -71,7 +71,7 @@ TARGET = Target(bootstrap="127.0.0.1:9", broker_id=1, advertised={})
 
 
 @pytest.mark.parametrize(("is_timed", "plays"), [(True, 3), (False, 1)])
-def test_only_what_real_time_takes_part_in_is_played_again(is_timed: bool, plays: int) -> None:
+def test_only_scenarios_that_depend_on_real_time_are_repeated(is_timed: bool, plays: int) -> None:
     names: list[str] = []
 
     def scene(run: Run) -> None:
@@ -84,7 +84,7 @@ def test_only_what_real_time_takes_part_in_is_played_again(is_timed: bool, plays
     assert len(set(names)) == len(names) == plays
 
 
-def test_what_is_never_right_is_played_so_often_and_no_more() -> None:
+def test_a_scenario_that_is_never_right_is_repeated_a_bounded_number_of_times() -> None:
     plays: list[Run] = []
 
     def scene(run: Run) -> None:

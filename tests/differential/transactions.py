@@ -1,4 +1,4 @@
-"""Transactional producers as the scenarios need them: bodies of their requests, and transactions made ready."""
+"""Transactional producers for the scenarios: bodies of their requests, and transactions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FIND, INIT, ADD, ADD_OFFSETS, END, LIST = (
     ("end_txn", 4),
     ("list_transactions", 1),
 )
-"""What preparation is asked with, whichever version the scenario is about: that of clients before version 2."""
+"""APIs and versions of preparatory requests: those of clients before transaction version 2."""
 
 PRODUCE_VERSION_1 = 11
 PRODUCE_VERSION_2 = 12
-"""The first version of Produce that adds its partitions to the transaction by itself."""
+"""The first version of Produce that adds its partitions to the transaction."""
 END_VERSION_2 = 5
-"""The first version of EndTxn that raises the epoch with every transaction."""
+"""The first version of EndTxn that bumps the epoch with every transaction."""
 READ_COMMITTED = 1
 TIMEOUT_MS = 60_000
 SEGMENT_MS_FOREVER = str(10**15)
@@ -42,7 +42,7 @@ def init_body(name: str | None, **fields: Any) -> Body:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Transactor:
-    """A transactional producer: who it is, and its next sequence in each partition."""
+    """A transactional producer: its ids and epoch, and its next sequence in each partition."""
 
     run: Run
     name: str
@@ -51,7 +51,7 @@ class Transactor:
     sequences: dict[tuple[str, int], int] = dataclasses.field(default_factory=dict)
 
     def who(self, **fields: Any) -> Body:
-        """What every request of a transaction begins with."""
+        """The fields that all requests of a transaction have."""
         return {
             "transactional_id": self.name,
             "producer_id": self.producer_id,
@@ -59,7 +59,7 @@ class Transactor:
         } | fields
 
     def took(self, response: dict[str, Any]) -> dict[str, Any]:
-        """Remember the id and epoch of a response that has them."""
+        """Note the producer id and epoch of a response that has them."""
         if response.get("error_code") == "none" and response.get("producer_id", -1) >= 0:
             self.producer_id, self.epoch = response["producer_id"], response["producer_epoch"]
             self.run.tokens.producer_id(self.producer_id)
@@ -67,7 +67,7 @@ class Transactor:
         return response
 
     def init(self, **fields: Any) -> None:
-        """Become the only producer of this name; what was open before is aborted."""
+        """Initialize the producer: earlier ones are fenced and an open transaction is aborted."""
 
         def given() -> dict[str, Any] | None:
             response = self.run.do(*INIT, init_body(self.name, **fields))
@@ -98,14 +98,14 @@ class Transactor:
         return produce_many(list(parts)) | {"transactional_id": self.name}
 
     def write(self, topic: Topic, *values: bytes, partitions: tuple[int, ...] = (0,)) -> None:
-        """Write into partitions that were added before, and insist that it was taken."""
+        """Write to partitions that were added before, and check that it is accepted."""
         body = self.produce_body(topic, *values or (b"value",), partitions=partitions)
         response = self.run.do("produce", PRODUCE_VERSION_1, body)
         for part in response["responses"][0]["partition_responses"]:
             assert part["error_code"] == "none", part
 
     def wrote(self, topic: Topic, *values: bytes, partitions: tuple[int, ...] = (0,)) -> None:
-        """Add partitions and write into them."""
+        """Add partitions and write to them."""
         self.add(topic, *partitions)
         self.write(topic, *values, partitions=partitions)
 
@@ -120,12 +120,12 @@ class Transactor:
 
 
 def ledger(run: Run, token: str = "a", *, partitions: int = 1, **configs: str) -> Topic:
-    """A topic of one segment: markers bear the broker's time, which is years after the script's."""
+    """A topic of one segment: markers have the broker's time, which is years after the script's."""
     return run.topic(token, partitions=partitions, segment_ms=SEGMENT_MS_FOREVER, **configs)
 
 
 def transactor(run: Run, token: str = "x", *, ready: bool = True) -> Transactor:
-    """A transactional id whose coordinator answers, with a producer id unless told."""
+    """A transactional id whose coordinator is ready, by default with a producer id."""
     name = run.name(token)
 
     def is_ready() -> bool:
@@ -165,6 +165,6 @@ def add_body(who: Transactor, *topics: tuple[str, list[int]], **fields: Any) -> 
 
 
 def committed_log(run: Run, label: str, topic: Topic, partition: int = 0) -> None:
-    """Record what a reader of committed records gets: the last stable offset, the batches, whom to leave out."""
+    """Record a read_committed fetch: the last stable offset, the batches, the aborted transactions."""
     body = fetch_body(fetch_topic(topic, fetch_partition(0, partition=partition)), isolation_level=READ_COMMITTED)
     run.ask(label, body, api="fetch", version=11)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -40,6 +43,27 @@ def make_topic(request: pytest.FixtureRequest, broker: object) -> MakeTopic:
 def topic(make_topic: MakeTopic) -> str:
     """An empty topic with one partition and default settings: records of years ago do not stay in it."""
     return make_topic()
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> str:
+    """A group id that says which test it is of."""
+    return fresh_name(request.node.name)
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, broker: object, forgotten_sockets_are_collected: None) -> Any:
+    """The adapter that a story is told with, on the module's broker."""
+    return request.param.on(broker.bootstrap)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def forgotten_sockets_are_collected() -> Iterator[None]:
+    """For clients that leave sockets to the garbage collector, whose warning must not meet some later test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
 
 
 @pytest.fixture

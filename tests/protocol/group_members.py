@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from protocol.clients.abilities import SECONDS_MAX, GroupMember, Owners, Place
+from protocol.clients.polled_member import PolledMember
 from protocol.topics import wait_until
 
-SECONDS_MAX = 100.0
 POLL_SECONDS = 0.05
 BATCH_MAX = 50
 SESSION_MS = 15_000
@@ -34,18 +36,16 @@ CLASSIC_COOPERATIVE = {"group.protocol": "classic", "partition.assignment.strate
 CONSUMER = {"group.protocol": "consumer"}
 EVERY_PROTOCOL = {"range": CLASSIC_RANGE, "cooperative": CLASSIC_COOPERATIVE, "consumer": CONSUMER}
 
-Place = tuple[str, int]
-
 
 class Ownership:
     """Who owns what by the members' own word. Two owners at one time are remembered as a fault."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owners: dict[Place, Member] = {}
+        self._owners: dict[Place, GroupMember] = {}
         self.faults: list[str] = []
 
-    def take(self, member: Member, places: Sequence[Place]) -> None:
+    def take(self, member: GroupMember, places: Sequence[Place]) -> None:
         with self._lock:
             for place in places:
                 other = self._owners.get(place)
@@ -53,18 +53,34 @@ class Ownership:
                     self.faults.append(f"{place} given to {member.name} while {other.name} has it")
                 self._owners[place] = member
 
-    def give(self, member: Member, places: Sequence[Place]) -> None:
+    def give(self, member: GroupMember, places: Sequence[Place]) -> None:
         with self._lock:
             for place in places:
                 if self._owners.get(place) is member:
                     del self._owners[place]
 
 
-class Member:
-    """A consumer in a thread that reads, remembers, and commits what it has read, until it is stopped.
+class PolledConsumer:
+    """librdkafka's consumer, for a member that polls it."""
 
-    It leaves when all it has read is committed, or belongs to somebody else.
-    """
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def poll(self) -> list[bytes]:
+        return [m.value() for m in self._consumer.consume(BATCH_MAX, POLL_SECONDS) if m.error() is None]
+
+    def commit(self) -> bool:
+        try:
+            self._consumer.commit(asynchronous=False)
+        except KafkaException as refused:
+            error = refused.args[0]
+            # A partition that was given away took its offset with it: the next owner reads it again.
+            return bool(error.code() == KafkaError._NO_OFFSET or error.fatal())
+        return True
+
+
+class Member(PolledMember):
+    """A member by librdkafka."""
 
     def __init__(
         self,
@@ -73,19 +89,9 @@ class Member:
         topics: Sequence[str],
         *,
         name: str = "member",
-        ownership: Ownership | None = None,
-        read: Callable[[str, int, int, bytes], None] | None = None,
+        ownership: Owners | None = None,
         **settings: Any,
     ) -> None:
-        self.name = name
-        self.owned: set[Place] = set()
-        self.seen: list[tuple[str, int, int, bytes]] = []
-        self.assignments: list[list[Place]] = []
-        self.losses = 0
-        self.error: BaseException | None = None
-        self._ownership = ownership or Ownership()
-        self._read = read
-        self._stopping = threading.Event()
         settings = {
             "bootstrap.servers": broker.bootstrap,
             "group.id": group,
@@ -97,71 +103,22 @@ class Member:
         }
         if settings.get("group.protocol") != "consumer":
             settings = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 200, **settings}
-        self.consumer = Consumer(settings)
-        self.consumer.subscribe(
-            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-        )
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
 
-    def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        places = [(each.topic, each.partition) for each in partitions]
-        self._ownership.take(self, places)
-        self.assignments.append(places)
-        self.owned |= set(places)
+        @contextmanager
+        def subscribed(_: PolledMember) -> Iterator[PolledConsumer]:
+            with closing(Consumer(settings)) as consumer:
+                consumer.subscribe(
+                    list(topics),
+                    on_assign=lambda _, partitions: self.on_assigned(map(to_place, partitions)),
+                    on_revoke=lambda _, partitions: self.on_revoked(map(to_place, partitions)),
+                )
+                yield PolledConsumer(consumer)
 
-    def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        places = [(each.topic, each.partition) for each in partitions]
-        self._ownership.give(self, places)
-        self.owned -= set(places)
+        super().__init__(subscribed, name=name, owners=ownership or Ownership())
 
-    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self.losses += 1
-        self._on_revoke(consumer, partitions)
 
-    def _run(self) -> None:
-        is_behind = False
-        try:
-            while is_behind or not self._stopping.is_set():
-                messages = [m for m in self.consumer.consume(BATCH_MAX, POLL_SECONDS) if m.error() is None]
-                for message in messages:
-                    self.seen.append((message.topic(), message.partition(), message.offset(), message.value()))
-                    if self._read is not None:
-                        self._read(*self.seen[-1])
-                if messages or is_behind:
-                    is_behind = not self._committed()
-        except BaseException as error:
-            self.error = error
-        finally:
-            self.consumer.close()
-
-    def _committed(self) -> bool:
-        """Whether nothing is left to commit. In the middle of a rebalance a commit is refused: try again behind it."""
-        try:
-            self.consumer.commit(asynchronous=False)
-        except KafkaException as refused:
-            error = refused.args[0]
-            # A partition that was given away took its offset with it: whoever has it next reads it again.
-            return bool(error.code() == KafkaError._NO_OFFSET or error.fatal())
-        return True
-
-    @property
-    def values(self) -> list[bytes]:
-        return [value for *_, value in self.seen]
-
-    def stop(self) -> None:
-        """Leave the group and end; whatever went wrong in the thread is raised here."""
-        self._stopping.set()
-        self._thread.join(SECONDS_MAX)
-        assert not self._thread.is_alive(), f"{self.name} does not end"
-        if self.error is not None:
-            raise self.error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+def to_place(partition: TopicPartition) -> Place:
+    return partition.topic, partition.partition
 
 
 def fill(broker: Any, topic: str, values: Sequence[bytes], *, partitions: int = 1) -> None:
@@ -176,7 +133,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(start, start + count)]
 
 
-def settle(*members: Member, places: int) -> None:
+def settle(*members: GroupMember, places: int) -> None:
     """Wait until the members own all partitions between them, each of them its share.
 
     While partitions move one by one, all of them may be owned before each member has as many as it will get.
@@ -203,7 +160,7 @@ def await_assignment(consumer: Consumer) -> None:
     wait_until(has_partitions, what="assignment", seconds_max=SECONDS_MAX)
 
 
-def await_values(values: Sequence[bytes], *members: Member) -> Counter[bytes]:
+def await_values(values: Sequence[bytes], *members: GroupMember) -> Counter[bytes]:
     """Wait until the members have seen every value between them; how often each was seen."""
     missing = set(values)
 
@@ -228,9 +185,6 @@ def await_commits(broker: Any, group: str, topic: str, partitions: int, *, total
 
 def committed(broker: Any, group: str, topic: str, partitions: int) -> list[int]:
     """The committed offsets of a topic's partitions, asked without being a member."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    try:
+    with closing(Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})) as consumer:
         found = consumer.committed([TopicPartition(topic, index) for index in range(partitions)], timeout=SECONDS_MAX)
         return [each.offset for each in found]
-    finally:
-        consumer.close()

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -19,6 +19,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from protocol.clients.abilities import Record
+from protocol.clients.confluent import Confluent
+from protocol.group_members import fill, numbered
 from protocol.topics import fresh_name, wait_until
 
 TIMEOUT = 60.0
@@ -46,13 +49,6 @@ def refusal(futures: dict[Any, Future[Any]]) -> KafkaError:
 
 def topic_configs(admin: AdminClient, name: str) -> dict[str, ConfigEntry]:
     return only(admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]))
-
-
-def fill(broker: Any, topic: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for number in range(count):
-        producer.produce(topic, b"%d" % number, partition=0)
-    assert producer.flush(TIMEOUT) == 0
 
 
 def test_a_topic_is_made_described_and_deleted(admin: AdminClient, request: pytest.FixtureRequest) -> None:
@@ -234,7 +230,7 @@ def test_the_cluster_describes_itself(admin: AdminClient, broker: Any) -> None:
 
 
 def test_records_are_deleted_up_to_an_offset(admin: AdminClient, broker: Any, topic: str) -> None:
-    fill(broker, topic, 20)
+    fill(broker, topic, numbered(20))
 
     deleted = only(admin.delete_records([TopicPartition(topic, 0, 12)]))
 
@@ -244,7 +240,7 @@ def test_records_are_deleted_up_to_an_offset(admin: AdminClient, broker: Any, to
 
 
 def test_records_beyond_the_end_are_not_deleted(admin: AdminClient, broker: Any, topic: str) -> None:
-    fill(broker, topic, 3)
+    fill(broker, topic, numbered(3))
 
     error = refusal(admin.delete_records([TopicPartition(topic, 0, 50)]))
 
@@ -254,10 +250,8 @@ def test_records_beyond_the_end_are_not_deleted(admin: AdminClient, broker: Any,
 
 def test_offsets_are_listed_by_every_specification(admin: AdminClient, broker: Any, make_topic: Any) -> None:
     topic = make_topic(retention_ms="-1")
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for number, stamp in enumerate((1000, 5000, 3000)):
-        producer.produce(topic, b"%d" % number, partition=0, timestamp=1_700_000_000_000 + stamp)
-        assert producer.flush(TIMEOUT) == 0
+    for stamp in (1000, 5000, 3000):
+        Confluent(broker.bootstrap).produce(topic, [Record(value=b"v", timestamp_ms=1_700_000_000_000 + stamp)])
 
     def listed(spec: OffsetSpec) -> tuple[int, int]:
         found = only(admin.list_offsets({TopicPartition(topic, 0): spec}))

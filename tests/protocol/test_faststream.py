@@ -1,4 +1,4 @@
-"""FastStream: publishing by both of its Kafka clients, subscribing to given partitions by aiokafka's.
+"""FastStream: publishing and groups by both of its Kafka clients, subscribing to given partitions by aiokafka's.
 
 Its subscribers over confluent-kafka always belong to a group, also for given partitions.
 """
@@ -13,11 +13,14 @@ from faststream.confluent import KafkaBroker as ConfluentBroker
 from faststream.kafka import KafkaBroker as AioBroker
 from faststream.kafka import TopicPartition
 
+from protocol.group_members import QUICK
+
+BROKER_SETTINGS = QUICK
 TIMEOUT = 60.0
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 @pytest.mark.parametrize("publisher_class", [ConfluentBroker, AioBroker], ids=["confluent", "aiokafka"])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_subscriber_gets_what_was_published_and_answers_on_another_topic(
     broker: Any, make_topic: Any, publisher_class: Any
 ) -> None:
@@ -48,3 +51,26 @@ def test_a_subscriber_gets_what_was_published_and_answers_on_another_topic(
     asyncio.run(work())
 
     assert billed == [{"order": number, "total": 5 * number} for number in range(3)]
+
+
+@pytest.mark.parametrize("broker_class", [AioBroker, ConfluentBroker], ids=["aiokafka", "confluent"])
+def test_subscribers_belong_to_a_group(broker: Any, topic: str, group: str, broker_class: Any) -> None:
+    seen: list[int] = []
+
+    async def work() -> None:
+        stream, done = broker_class(broker.bootstrap), asyncio.Event()
+
+        @stream.subscriber(topic, group_id=group, auto_offset_reset="earliest")
+        async def handle(number: int) -> None:
+            seen.append(number)
+            if len(seen) == 5:
+                done.set()
+
+        async with stream:
+            await stream.start()
+            for number in range(5):
+                await stream.publish(number, topic)
+            await asyncio.wait_for(done.wait(), TIMEOUT)
+
+    asyncio.run(work())
+    assert seen == list(range(5))

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
-from aiokafka import TopicPartition as AioPartition
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from kafka import KafkaConsumer
-from kafka import TopicPartition as PythonPartition
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest
 
 from protocol.batches import CHECKED_FROM, FIELDS, GZIP, HEADER_BYTES, NO_COMPRESSION, batch, broken, reseal
 from protocol.batches import field as header_field
+from protocol.clients.aiokafka import AioKafka
+from protocol.clients.confluent import Confluent
+from protocol.clients.kafka_python import KafkaPython
 from protocol.raw import INVALID_RECORD, NONE, Wire, produce_request
 from protocol.topics import fresh_name, wait_until
 from protocol.under_test import about_penstock
 
 SECONDS_MAX = 60.0
+READERS = (Confluent, KafkaPython, AioKafka)
 END = b"end"
 """The value of a good record after all others."""
 
@@ -86,74 +84,10 @@ def keyed(values: list[bytes], **kinds: Any) -> bytes:
     return batch([(b"k", value) for value in values], **kinds)
 
 
-def by_librdkafka(broker: Any, topic: str) -> list[bytes]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": fresh_name("reader"),
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[bytes] = []
-
-    def read() -> bool:
-        for message in consumer.consume(500, 0.2):
-            if message.error() is not None:
-                raise KafkaException(message.error())
-            found.append(message.value())
-        return END in found[-1:]
-
-    try:
-        wait_until(read, what=f"the end of {topic}", seconds_max=SECONDS_MAX)
-    finally:
-        consumer.close()
-    return found
-
-
-def by_kafka_python(broker: Any, topic: str) -> list[bytes]:
-    consumer = KafkaConsumer(
-        bootstrap_servers=broker.bootstrap, isolation_level="read_committed", enable_auto_commit=False
-    )
-    consumer.assign([PythonPartition(topic, 0)])
-    consumer.seek_to_beginning()
-    found: list[bytes] = []
-
-    def read() -> bool:
-        for records in consumer.poll(timeout_ms=200).values():
-            found.extend(record.value for record in records)
-        return END in found[-1:]
-
-    try:
-        wait_until(read, what=f"the end of {topic}", seconds_max=SECONDS_MAX)
-    finally:
-        consumer.close()
-    return found
-
-
-def by_aiokafka(broker: Any, topic: str) -> list[bytes]:
-    async def read() -> list[bytes]:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=broker.bootstrap, isolation_level="read_committed", enable_auto_commit=False
-        )
-        await consumer.start()
-        found: list[bytes] = []
-        try:
-            consumer.assign([AioPartition(topic, 0)])
-            await consumer.seek_to_beginning()
-            while END not in found[-1:]:
-                found.append((await consumer.getone()).value)
-        finally:
-            await consumer.stop()
-        return found
-
-    return asyncio.run(asyncio.wait_for(read(), SECONDS_MAX))
-
-
 def assert_all_read(broker: Any, topic: str, sent: list[bytes]) -> None:
-    for read in (by_librdkafka, by_kafka_python, by_aiokafka):
-        assert read(broker, topic) == [*sent, END], read.__name__
+    for client in READERS:
+        with client(broker.bootstrap).reader(topic, isolation="read_committed") as reader:
+            assert [record.value for record in reader.read(len(sent) + 1)] == [*sent, END], client.__name__
 
 
 def accepted_bits(path: Path, produce: Callable[[bytes], int], make: Callable[[int], bytes]) -> list[int]:

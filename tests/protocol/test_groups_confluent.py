@@ -1,7 +1,8 @@
-"""Groups of librdkafka's consumers, by the classic protocol and by the new one."""
+"""What groups of librdkafka's consumers alone show, by the classic protocol and by the new one."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from protocol.group_members import (
     QUICK,
     SECONDS_MAX,
     Member,
-    Ownership,
     await_assignment,
     await_commits,
     await_values,
@@ -30,61 +30,9 @@ BROKER_SETTINGS = QUICK
 pytestmark = pytest.mark.xdist_group("groups-confluent")
 
 
-@pytest.fixture
-def group(request: pytest.FixtureRequest) -> str:
-    return fresh_name(request.node.name)
-
-
 @pytest.fixture(params=EVERY_PROTOCOL.values(), ids=EVERY_PROTOCOL.keys())
 def protocol(request: pytest.FixtureRequest) -> dict[str, str]:
     return request.param  # type: ignore[no-any-return]
-
-
-def test_members_share_partitions_and_each_message_is_read_once(
-    broker: Any, make_topic: Any, group: str, protocol: dict[str, str]
-) -> None:
-    topic, ownership = make_topic(partitions=6), Ownership()
-    with (
-        Member(broker, group, [topic], name="a", ownership=ownership, **protocol) as first,
-        Member(broker, group, [topic], name="b", ownership=ownership, **protocol) as second,
-        Member(broker, group, [topic], name="c", ownership=ownership, **protocol) as third,
-    ):
-        settle(first, second, third, places=6)
-        assert [len(member.owned) for member in (first, second, third)] == [2, 2, 2]
-
-        fill(broker, topic, numbered(600), partitions=6)
-        counts = await_values(numbered(600), first, second, third)
-        await_commits(broker, group, topic, 6, total=600)
-
-    assert set(counts.values()) == {1}
-    assert not ownership.faults
-
-
-def test_who_comes_next_goes_on_where_the_last_one_committed(
-    broker: Any, make_topic: Any, group: str, protocol: dict[str, str]
-) -> None:
-    topic = make_topic(partitions=2)
-    fill(broker, topic, numbered(100), partitions=2)
-    with Member(broker, group, [topic], **protocol) as first:
-        await_values(numbered(100), first)
-    fill(broker, topic, numbered(50, start=100), partitions=2)
-
-    with Member(broker, group, [topic], **protocol) as second:
-        await_values(numbered(50, start=100), second)
-
-    assert sorted(second.values, key=int) == numbered(50, start=100)
-
-
-def test_a_member_that_leaves_gives_its_partitions_to_the_rest(
-    broker: Any, make_topic: Any, group: str, protocol: dict[str, str]
-) -> None:
-    topic, ownership = make_topic(partitions=4), Ownership()
-    with Member(broker, group, [topic], name="stays", ownership=ownership, **protocol) as stays:
-        with Member(broker, group, [topic], name="leaves", ownership=ownership, **protocol) as leaves:
-            settle(stays, leaves, places=4)
-        settle(stays, places=4)
-
-    assert not ownership.faults
 
 
 def test_a_pattern_finds_topics_that_are_made_later(broker: Any, group: str, protocol: dict[str, str]) -> None:
@@ -200,15 +148,13 @@ def test_a_group_changes_from_the_classic_to_the_new_protocol_and_back_while_it_
 
 
 def test_offsets_are_committed_without_being_a_member_and_carry_a_note(broker: Any, topic: str, group: str) -> None:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False})
-    try:
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False}
+    with closing(Consumer(settings)) as consumer:
         place = TopicPartition(topic, 0, 7, metadata="half of it", leader_epoch=0)
         consumer.commit(offsets=[place], asynchronous=False)
         [found] = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS_MAX)
         with pytest.raises(KafkaException) as refused:
             consumer.commit(offsets=[TopicPartition(topic, 9, 1)], asynchronous=False)
-    finally:
-        consumer.close()
 
     assert (found.offset, found.metadata, found.leader_epoch) == (7, "half of it", 0)
     assert refused.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
@@ -216,32 +162,22 @@ def test_offsets_are_committed_without_being_a_member_and_carry_a_note(broker: A
 
 def test_an_assigned_consumer_commits_beside_no_group(broker: Any, topic: str, group: str) -> None:
     fill(broker, topic, numbered(10))
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
-    try:
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    with closing(Consumer(settings)) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
-        read = 0
-        while read < 10:
-            message = consumer.poll(SECONDS_MAX)
-            assert message is not None
-            assert message.error() is None
-            read += 1
+        assert [message.error() for message in consumer.consume(10, SECONDS_MAX)] == [None] * 10
         consumer.commit(asynchronous=False)
-    finally:
-        consumer.close()
 
     assert committed(broker, group, topic, 1) == [10]
 
 
 def test_a_member_that_stops_polling_loses_its_partitions(broker: Any, topic: str, group: str) -> None:
     slow = {**CLASSIC_RANGE, "session.timeout.ms": 1000, "max.poll.interval.ms": 1500, "heartbeat.interval.ms": 200}
-    silent = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, **slow})
-    silent.subscribe([topic])
-    await_assignment(silent)
-    try:
+    with closing(Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, **slow})) as silent:
+        silent.subscribe([topic])
+        await_assignment(silent)
         with Member(broker, group, [topic], **CLASSIC_RANGE) as member:
             settle(member, places=1)
             told = silent.poll(SECONDS_MAX)
-    finally:
-        silent.close()
     assert told is not None
     assert told.error().code() == KafkaError._MAX_POLL_EXCEEDED

@@ -5,12 +5,13 @@ Apache Kafka allows the growth, and its brokers hash group names by the new coun
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from protocol.clients.confluent import Confluent
 from protocol.topics import create_topic
 
 SECONDS_MAX = 60.0
@@ -35,53 +36,31 @@ def grow(broker: Any, topic: str) -> None:
     grown.result(SECONDS_MAX)
 
 
-def member(broker: Any, group: str) -> Consumer:
-    return Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False})
-
-
-def commit(broker: Any, group: str, offset: int) -> None:
-    consumer = member(broker, group)
-    consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
-    consumer.close()
-
-
-def committed(broker: Any, group: str) -> int:
-    consumer = member(broker, group)
-    [found] = consumer.committed([TopicPartition("orders", 0)], timeout=SECONDS_MAX)
-    consumer.close()
-    return int(found.offset)
-
-
 def test_committed_offsets_are_found_after_their_topic_grew_and_the_broker_restarted(broker: Any) -> None:
+    client, place = Confluent(broker.bootstrap), ("orders", 0)
     for offset, group in enumerate(GROUPS):
-        commit(broker, group, offset)
+        client.commit_offset(group, place, offset, "")
     grow(broker, "__consumer_offsets")
-    commit(broker, "made later", 99)
+    client.commit_offset("made later", place, 99, "")
 
     broker.restart()
 
-    assert [committed(broker, group) for group in GROUPS] == list(range(len(GROUPS)))
-    assert committed(broker, "made later") == 99
+    assert [client.committed(group, place) for group in GROUPS] == [(offset, "") for offset in range(len(GROUPS))]
+    assert client.committed("made later", place) == (99, "")
 
 
 def test_open_transactions_are_found_after_their_topic_grew_and_the_broker_restarted(broker: Any) -> None:
-    producers = [
-        Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name, "reconnect.backoff.max.ms": 100})
-        for name in IDS
-    ]
-    for name, producer in zip(IDS, producers, strict=True):
-        producer.init_transactions(SECONDS_MAX)
-        producer.begin_transaction()
-        producer.produce("orders", name.encode(), partition=0)
-        assert producer.flush(SECONDS_MAX) == 0
-    grow(broker, "__transaction_state")
+    client = Confluent(broker.bootstrap, **{"reconnect.backoff.max.ms": 100})
+    with ExitStack() as opened:
+        producers = [opened.enter_context(client.transactional(name)) for name in IDS]
+        for name, producer in zip(IDS, producers, strict=True):
+            producer.begin()
+            producer.send("orders", name.encode())
+        grow(broker, "__transaction_state")
 
-    broker.restart()
+        broker.restart()
 
-    for producer in producers:
-        producer.commit_transaction(SECONDS_MAX)
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "auto.offset.reset": "earliest"})
-    consumer.assign([TopicPartition("orders", 0, 0)])
-    read = consumer.consume(len(IDS), SECONDS_MAX)
-    consumer.close()
-    assert [message.value().decode() for message in read] == IDS
+        for producer in producers:
+            producer.commit()
+    with client.reader("orders", isolation="read_committed") as reader:
+        assert [record.value for record in reader.read(len(IDS))] == [name.encode() for name in IDS]

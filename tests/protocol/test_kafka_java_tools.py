@@ -1,83 +1,25 @@
-"""Apache Kafka's own tools, from its jars: the Java clients with their default settings.
-
-The Java producer is idempotent and waits for all replicas unless told otherwise.
-"""
+"""The command lines of Apache Kafka's own tools, from its jars."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.testing.apache_kafka import tool_command
-from protocol.topics import fresh_name
+from penstock.coordinator.runtime import partition_of
+from protocol.clients.confluent import Confluent
+from protocol.clients.java import TOOLS, console_consume, console_produce, on, tool
+from protocol.topics import fresh_name, wait_until
 
-TIMEOUT = 150.0
-TOOLS = "org.apache.kafka.tools"
 pytestmark = pytest.mark.needs("kafka-jars")
-
-
-def tool(main_class: str, *arguments: str, stdin: str = "", status: int = 0) -> str:
-    """Run a tool and return what it printed, both streams."""
-    # Tools live for a second: the quick compiler and one collector thread spare half of it.
-    command = tool_command(main_class, *arguments)
-    command[1:1] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
-    done = subprocess.run(
-        command, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT, check=False
-    )
-    assert done.returncode == status, done.stdout
-    return done.stdout
-
-
-def on(broker: Any) -> tuple[str, str]:
-    return "--bootstrap-server", broker.bootstrap
-
-
-def console_consume(broker: Any, topic: str, count: int, *arguments: str) -> list[str]:
-    printed = tool(
-        f"{TOOLS}.consumer.ConsoleConsumer",
-        *on(broker),
-        *("--topic", topic, "--partition", "0", "--offset", "earliest", "--max-messages", str(count), *arguments),
-    )
-    return [line for line in printed.splitlines() if not line.startswith(("SLF4J", "Processed", "["))]
-
-
-def console_produce(broker: Any, topic: str, lines: str, *arguments: str) -> None:
-    printed = tool(f"{TOOLS}.ConsoleProducer", *on(broker), "--topic", topic, *arguments, stdin=lines)
-    assert "ERROR" not in printed, printed
-    assert "Exception" not in printed, printed
-
-
-def test_the_console_producer_and_consumer_agree(broker: Any, topic: str) -> None:
-    lines = [f"line {number}" for number in range(200)]
-
-    console_produce(broker, topic, "\n".join(lines) + "\n")
-
-    assert console_consume(broker, topic, 200) == lines
-
-
-def test_keys_headers_and_compression_pass_the_console(broker: Any, topic: str) -> None:
-    console_produce(
-        broker,
-        topic,
-        "trace:one\tkey\tvalue\n",
-        *("--reader-property", "parse.key=true", "--reader-property", "parse.headers=true"),
-        *("--compression-codec", "zstd"),
-    )
-
-    printed = console_consume(
-        broker,
-        topic,
-        1,
-        *("--formatter-property", "print.key=true", "--formatter-property", "print.headers=true"),
-        *("--formatter-property", "print.offset=true", "--formatter-property", "print.partition=true"),
-    )
-
-    assert printed == ["Partition:0\tOffset:0\ttrace:one\tkey\tvalue"]
+SECONDS_MAX = 60.0
+READ_MS = (5_000, 30_000)
+"""How long a tool waits for one more record: it ends only by that, and a slow machine needs more than the first."""
+STATE_PARTITIONS = 50
+COMPLETE_COMMIT = 4
 
 
 def test_topics_are_made_described_grown_and_deleted(broker: Any, request: pytest.FixtureRequest) -> None:
@@ -155,7 +97,7 @@ def test_the_levels_of_loggers_are_described_and_changed_while_the_broker_runs(b
 
 
 def test_offsets_are_shown_at_both_ends_and_by_time(broker: Any, topic: str) -> None:
-    console_produce(broker, topic, "a\nb\nc\n")
+    console_produce(broker.bootstrap, topic, "a\nb\nc\n")
     shell = f"{TOOLS}.GetOffsetShell"
 
     shown = {time: tool(shell, *on(broker), "--topic", topic, "--time", time) for time in ("earliest", "latest", "1")}
@@ -166,14 +108,14 @@ def test_offsets_are_shown_at_both_ends_and_by_time(broker: Any, topic: str) -> 
 
 
 def test_records_are_deleted(broker: Any, topic: str, tmp_path: Path) -> None:
-    console_produce(broker, topic, "a\nb\nc\n")
+    console_produce(broker.bootstrap, topic, "a\nb\nc\n")
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 2}]}))
 
     printed = tool(f"{TOOLS}.DeleteRecordsCommand", *on(broker), "--offset-json-file", str(plan))
 
     assert "low_watermark: 2" in printed
-    assert console_consume(broker, topic, 1) == ["c"]
+    assert console_consume(broker.bootstrap, topic, 1, "--partition", "0", "--offset", "earliest") == ["c"]
 
 
 def test_the_performance_producer_is_acknowledged(broker: Any, topic: str) -> None:
@@ -197,7 +139,7 @@ def test_the_verifiable_producer_verifies_every_message(broker: Any, topic: str)
 
 
 def test_log_directories_are_described_with_sizes(broker: Any, topic: str) -> None:
-    console_produce(broker, topic, "x" * 500 + "\n")
+    console_produce(broker.bootstrap, topic, "x" * 500 + "\n")
 
     printed = tool(f"{TOOLS}.LogDirsCommand", *on(broker), "--describe", "--topic-list", topic)
 
@@ -226,7 +168,7 @@ def test_its_segment_reader_reads_the_files(broker: Any, make_topic: Any) -> Non
         pytest.skip("needs the broker's files")
     topic = make_topic(segment_bytes="1048576")
     lines = [f"line {number} " + "x" * 1000 for number in range(3500)]
-    console_produce(broker, topic, "\n".join(lines) + "\n")
+    console_produce(broker.bootstrap, topic, "\n".join(lines) + "\n")
 
     [folder] = Path(broker.data).rglob(f"{topic}-0")
     files = {kind: sorted(map(str, folder.glob(f"*.{kind}"))) for kind in ("log", "index", "timeindex")}
@@ -242,3 +184,50 @@ def test_its_segment_reader_reads_the_files(broker: Any, make_topic: Any) -> Non
     times = tool(dump, "--files", ",".join(files["timeindex"][:-1]))
     for complaint in ("Found timestamp mismatch", "Found out of order timestamp", "Found incorrect"):
         assert complaint not in times
+
+
+def test_kafkas_tools_write_show_and_read_transactions(broker: Any, topic: str) -> None:
+    name = fresh_name("java")
+    sent = tool(
+        f"{TOOLS}.ProducerPerformance",
+        *("--topic", topic, "--num-records", "600", "--record-size", "100", "--throughput", "300"),
+        *("--bootstrap-server", broker.bootstrap, "--transactional-id", name, "--transaction-duration-ms", "50"),
+    )
+    assert "600 records sent" in sent
+
+    def described() -> list[str]:
+        shown = tool(f"{TOOLS}.TransactionsCommand", *on(broker), "describe", "--transactional-id", name)
+        return shown.splitlines()[-1].split()[2:5]
+
+    # A commit is answered before its markers are written.
+    wait_until(lambda: described()[2] == "CompleteCommit", what="the last commit", seconds_max=SECONDS_MAX)
+    producer_id, epoch, _ = described()
+    assert int(epoch) >= 3, "each transaction has an epoch of its own"
+
+    mine = kept_about(broker, name)
+    assert mine[-1]["version"] == 1
+    assert mine[-1]["data"]["producerId"] == int(producer_id)
+    assert mine[-1]["data"]["producerEpoch"] == int(epoch)
+    assert mine[-1]["data"]["clientTransactionVersion"] == 2
+    statuses = [value["data"]["transactionStatus"] for value in mine]
+    assert statuses[:4] == [0, 1, 2, 4], "Empty, Ongoing, PrepareCommit, CompleteCommit"
+    with Confluent(broker.bootstrap).reader(topic, isolation="read_committed") as reader:
+        assert len(reader.read(600)) == 600
+
+
+def kept_about(broker: Any, name: str) -> list[dict[str, Any]]:
+    """What Kafka's formatter shows of a transactional id in the log of its coordinator, up to a completed commit."""
+    for wait_ms in READ_MS:
+        records = tool(
+            f"{TOOLS}.consumer.ConsoleConsumer",
+            *(*on(broker), "--topic", "__transaction_state", "--partition", str(partition_of(name, STATE_PARTITIONS))),
+            *("--offset", "earliest", "--timeout-ms", str(wait_ms)),
+            *("--formatter", f"{TOOLS}.consumer.TransactionLogMessageFormatter"),
+        )
+        # The tool prints one value after another, without anything between them.
+        shown = records[max(records.find("{"), 0) : records.rfind("}") + 1]
+        values = json.loads("[" + shown.replace('}{"key"', '},{"key"') + "]")
+        mine = [line["value"] for line in values if line["key"]["data"]["transactionalId"] == name]
+        if mine and mine[-1]["data"]["transactionStatus"] == COMPLETE_COMMIT:
+            break
+    return mine

@@ -1,41 +1,33 @@
-"""kafka-python: the strictest reader of the protocol among Python clients. Its producer is idempotent by default."""
+"""kafka-python's admin client and command line; what it shares with other clients is in the stories."""
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetSpec, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, OffsetSpec, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import (
+    GroupIdNotFoundError,
     InvalidPartitionsError,
     InvalidTopicError,
-    MessageSizeTooLargeError,
+    NonEmptyGroupError,
     TopicAlreadyExistsError,
+    UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
+from kafka.structs import OffsetAndMetadata
 
+from protocol.clients.kafka_python import FORGETS_SOCKETS, KafkaPython
+from protocol.group_members import QUICK, SECONDS_MAX, Member, committed, fill, numbered, settle
 from protocol.topics import fresh_name, wait_until
 
+BROKER_SETTINGS = QUICK
 TIMEOUT = 60.0
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def sockets_it_forgets_are_collected_here() -> Iterator[None]:
-    """It leaves a pair of sockets to the garbage collector, whose warning must not meet some later test."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        gc.collect()
+pytestmark = [*FORGETS_SOCKETS, pytest.mark.usefixtures("forgotten_sockets_are_collected")]
 
 
 @pytest.fixture
@@ -44,108 +36,12 @@ def admin(broker: Any) -> Iterator[KafkaAdminClient]:
         yield client
 
 
-def produce(broker: Any, topic: str, values: list[bytes], **settings: Any) -> list[int]:
-    """Produce to partition 0 and return the offsets."""
-    with KafkaProducer(bootstrap_servers=broker.bootstrap, **settings) as producer:
-        sent = [producer.send(topic, value, partition=0) for value in values]
-        return [future.get(TIMEOUT).offset for future in sent]
-
-
-def consumer(broker: Any, topic: str, **settings: Any) -> KafkaConsumer:
-    made = KafkaConsumer(bootstrap_servers=broker.bootstrap, consumer_timeout_ms=int(TIMEOUT * 1000), **settings)
-    made.assign([TopicPartition(topic, 0)])
-    return made
-
-
-def take(reader: KafkaConsumer, count: int) -> list[Any]:
-    taken = []
-    for record in reader:
-        taken.append(record)
-        if len(taken) == count:
-            break
-    assert len(taken) == count
-    return taken
-
-
-def test_what_the_default_producer_sends_the_consumer_reads(broker: Any, topic: str) -> None:
-    values = [b"value-%d" % number for number in range(500)]
-
-    assert produce(broker, topic, values) == list(range(500))
-
-    with consumer(broker, topic, auto_offset_reset="earliest") as reader:
-        assert [(record.offset, record.value) for record in take(reader, 500)] == list(enumerate(values))
-
-
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_every_compression_comes_back_whole(broker: Any, topic: str, codec: str) -> None:
-    values = [b"squeeze %d " % number * 30 for number in range(200)]
-
-    produce(broker, topic, values, compression_type=codec, linger_ms=50)
-
-    with consumer(broker, topic, auto_offset_reset="earliest") as reader:
-        assert [record.value for record in take(reader, 200)] == values
-
-
-@pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_every_kind_of_acknowledgement_delivers(broker: Any, topic: str, acks: Any) -> None:
-    offsets = produce(broker, topic, [b"a", b"b", b"c"], acks=acks, enable_idempotence=False)
-
-    # Without acknowledgement nobody tells the offsets.
-    assert acks == 0 or offsets == [0, 1, 2]
-    with consumer(broker, topic, auto_offset_reset="earliest") as reader:
-        assert [record.value for record in take(reader, 3)] == [b"a", b"b", b"c"]
-
-
-def test_keys_headers_and_timestamps_round_trip(broker: Any, make_topic: Any) -> None:
-    topic = make_topic(retention_ms="-1")
-    headers = [("trace", b"\x00\xff"), ("empty", b"")]
-    with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
-        producer.send(topic, key=b"k", value=b"v", headers=headers, partition=0, timestamp_ms=1_700_000_000_123)
-        producer.send(topic, key=b"gone", value=None, partition=0).get(TIMEOUT)
-
-    with consumer(broker, topic, auto_offset_reset="earliest") as reader:
-        first, tombstone = take(reader, 2)
-    assert (first.key, first.value, list(first.headers), first.timestamp) == (b"k", b"v", headers, 1_700_000_000_123)
-    assert (tombstone.key, tombstone.value) == (b"gone", None)
-
-
-def test_a_consumer_seeks_by_offset_time_and_to_both_ends(broker: Any, make_topic: Any) -> None:
-    topic = make_topic(retention_ms="-1")
-    partition = TopicPartition(topic, 0)
-    with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
-        for number in range(10):
-            stamp = 1_700_000_000_000 + number * 1000
-            producer.send(topic, b"%d" % number, partition=0, timestamp_ms=stamp).get(TIMEOUT)
-
-    with consumer(broker, topic) as reader:
-        assert reader.beginning_offsets([partition]) == {partition: 0}
-        assert reader.end_offsets([partition]) == {partition: 10}
-        found = reader.offsets_for_times({partition: 1_700_000_004_500})[partition]
-        assert (found.offset, found.timestamp) == (5, 1_700_000_005_000)
-        assert reader.offsets_for_times({partition: 1_800_000_000_000}) == {partition: None}
-        reader.seek(partition, found.offset)
-        assert take(reader, 1)[0].offset == 5
-        reader.seek_to_beginning(partition)
-        assert take(reader, 1)[0].offset == 0
-        reader.seek_to_end(partition)
-        assert reader.position(partition) == 10
-
-
 def test_topics_and_partitions_are_listed(broker: Any, make_topic: Any) -> None:
     topic = make_topic(partitions=3)
 
     with KafkaConsumer(bootstrap_servers=broker.bootstrap) as reader:
         assert topic in reader.topics()
         assert reader.partitions_for_topic(topic) == {0, 1, 2}
-
-
-def test_a_message_too_large_for_the_topic_is_refused(broker: Any, make_topic: Any) -> None:
-    topic = make_topic(max_message_bytes="2000")
-
-    with pytest.raises(MessageSizeTooLargeError):
-        produce(broker, topic, [b"x" * 5000])
-
-    assert produce(broker, topic, [b"fits"]) == [0]
 
 
 def test_topics_are_made_grown_and_deleted(admin: KafkaAdminClient, request: pytest.FixtureRequest) -> None:
@@ -164,6 +60,17 @@ def test_topics_are_made_grown_and_deleted(admin: KafkaAdminClient, request: pyt
 
     admin.delete_topics([name])
     wait_until(lambda: name not in admin.list_topics(), what="end of the topic")
+
+
+@pytest.mark.parametrize("version", [(2, 1), (2, 4), (3, 0)], ids=str)
+def test_topics_are_made_and_deleted_as_on_an_older_broker(
+    broker: Any, request: pytest.FixtureRequest, version: tuple[int, int]
+) -> None:
+    name = fresh_name(request.node.name)
+    with KafkaAdminClient(bootstrap_servers=broker.bootstrap, api_version=version) as admin:
+        admin.create_topics({name: {"num_partitions": 2, "replication_factor": 1}}, wait_for_metadata=True)
+        assert name in admin.list_topics()
+        admin.delete_topics([name])
 
 
 def test_refusals_have_their_own_errors(admin: KafkaAdminClient, topic: str) -> None:
@@ -201,7 +108,7 @@ def test_config_synonyms_say_where_a_value_would_come_from(admin: KafkaAdminClie
 
 
 def test_records_are_deleted_and_offsets_listed(admin: KafkaAdminClient, broker: Any, topic: str) -> None:
-    produce(broker, topic, [b"%d" % number for number in range(10)])
+    fill(broker, topic, numbered(10))
     partition = TopicPartition(topic, 0)
 
     deleted = admin.delete_records({partition: 4})
@@ -209,13 +116,12 @@ def test_records_are_deleted_and_offsets_listed(admin: KafkaAdminClient, broker:
     assert deleted[partition]["low_watermark"] == 4
     assert admin.list_partition_offsets({partition: OffsetSpec.EARLIEST})[partition].offset == 4
     assert admin.list_partition_offsets({partition: OffsetSpec.LATEST})[partition].offset == 10
-    with consumer(broker, topic, auto_offset_reset="earliest") as reader:
-        reader.seek(partition, 0)
-        assert take(reader, 1)[0].offset == 4, "an offset that is gone falls back to the reset policy"
+    [first, *_] = KafkaPython(broker.bootstrap).consume(topic, 6, start=0)
+    assert first.offset == 4, "an offset that is gone falls back to the reset policy"
 
 
 def test_the_cluster_and_its_log_directories_are_described(admin: KafkaAdminClient, broker: Any, topic: str) -> None:
-    produce(broker, topic, [b"x" * 1000])
+    fill(broker, topic, [b"x" * 1000])
 
     [node] = admin.describe_cluster()["brokers"]
     assert f"{node['host']}:{node['port']}" == broker.bootstrap
@@ -236,3 +142,42 @@ def test_its_command_line_lists_topics(broker: Any, topic: str) -> None:
 
     assert done.returncode == 0, done.stderr
     assert topic in done.stdout
+
+
+def test_groups_are_listed_described_moved_and_deleted(
+    broker: Any, topic: str, group: str, admin: KafkaAdminClient
+) -> None:
+    fill(broker, topic, numbered(10))
+    place = TopicPartition(topic, 0)
+    with Member(broker, group, [topic], name="reader") as member:
+        wait_until(lambda: len(member.values) == 10, what="ten values", seconds_max=SECONDS_MAX)
+        wait_until(lambda: committed(broker, group, topic, 1) == [10], what="commit")
+        assert (group, "Stable") in [(each["group_id"], each["group_state"]) for each in admin.list_groups()]
+        [described] = as_list(admin.describe_groups([group]))
+        assert [each["client_id"] for each in described["members"]] == ["reader"]
+        refused = admin.delete_groups([group])
+        assert NonEmptyGroupError.__name__ in str(refused) or "NON_EMPTY" in str(refused), refused
+
+    assert admin.list_group_offsets({group: [place]})[group][place].offset == 10
+    admin.alter_group_offsets(group, {place: OffsetAndMetadata(4, "moved", -1)})
+    assert committed(broker, group, topic, 1) == [4]
+    admin.reset_group_offsets(group, {place: OffsetSpec.EARLIEST})
+    assert committed(broker, group, topic, 1) == [0]
+    admin.delete_group_offsets(group, [place])
+    assert committed(broker, group, topic, 1) == [-1001]
+    admin.delete_groups([group])
+    assert group not in [each["group_id"] for each in admin.list_groups()]
+
+
+def as_list(described: Any) -> list[Any]:
+    return list(described.values()) if isinstance(described, dict) else list(described)
+
+
+def test_a_group_with_members_is_not_moved(broker: Any, topic: str, group: str, admin: KafkaAdminClient) -> None:
+    place = TopicPartition(topic, 0)
+    with Member(broker, group, [topic]) as member:
+        settle(member, places=1)
+        refused = admin.alter_group_offsets(group, {place: OffsetAndMetadata(1, "", -1)})
+        assert UnknownMemberIdError.__name__ in str(refused), refused
+    with pytest.raises(GroupIdNotFoundError):
+        admin.delete_group_offsets("no-such-group", [place])

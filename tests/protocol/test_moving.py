@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from kafka.admin import KafkaAdminClient
 
 from penstock.testing.broker_process import PenstockProcess
+from protocol.clients.confluent import Confluent
+from protocol.topics import wait_until
 
 MESSAGES = 3_000
 PATIENCE_S = 90.0
@@ -27,15 +28,8 @@ def holders(bootstrap: str, topic: str) -> list[str]:
         ]
 
 
-def read_all(bootstrap: str, topic: str) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[bytes] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while len(found) < MESSAGES and time.monotonic() < deadline:
-        found += [message.value() for message in consumer.consume(500, 1.0) if message.error() is None]
-    consumer.close()
-    return found
+def read_all(bootstrap: str, topic: str) -> list[bytes | None]:
+    return [record.value for record in Confluent(bootstrap).consume(topic, MESSAGES)]
 
 
 def test_a_partition_moves_between_directories_while_it_is_written_and_survives_a_crash(tmp_path: Path) -> None:
@@ -56,11 +50,8 @@ def test_a_partition_moves_between_directories_while_it_is_written_and_survives_
             producer.produce("moved", value, partition=0)
             producer.poll(0)
         assert producer.flush(PATIENCE_S) == 0
-        deadline = time.monotonic() + PATIENCE_S
-        while holders(broker.bootstrap, "moved") != [target] and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: holders(broker.bootstrap, "moved") == [target], what="the move", seconds_max=PATIENCE_S)
 
-        assert holders(broker.bootstrap, "moved") == [target]
         assert read_all(broker.bootstrap, "moved") == values
         broker.kill()
         broker.start()

@@ -2,7 +2,7 @@
 
     python batch_driver_program.py FOLDER TOPIC BOOTSTRAP TABLES
 
-Started again it goes on behind the last table that it began; one that has a name is tried again first.
+Started again it goes on after the last table that it began; a named table is retried first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batch writes that must be in whole and once, or not at all; each table has rows of its own."""
+"""Batch writes that must be committed whole and once, or not at all; each table has its own rows."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def write_table(
     between: Callable[[DataFrame], DataFrame] = lambda rows: rows,
     **options: str,
 ) -> None:
-    """One table of rows that say which table they are of."""
+    """Write one table, whose rows have its number."""
     rows = spark.range(0, TABLE_ROWS, 1, TASKS).selectExpr(f"concat('{table}/', id) as value")
     writer = between(rows).write.format("penstock").mode("append")
     writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic).options(**options).save()
 
 
 def name_of(topic: str, number: int) -> dict[str, str]:
-    """Options under which a table may be written again and again, and is in once."""
+    """Options with which a table may be retried and is written once."""
     return {"sinkId": f"tables-{topic}", "batchId": str(number)}
 
 
@@ -56,11 +56,11 @@ class Tables:
     named: int = 0
 
     def write(self, spark: SparkSession, bootstrap: str, **options: str) -> str:
-        """One more table, tried once; what it failed with."""
+        """Write one more table, tried once; returns its failure."""
         return self.try_again(spark, bootstrap, self.begin(), **options)
 
     def try_again(self, spark: SparkSession, bootstrap: str, table: int, **options: str) -> str:
-        """One try of a table; what it failed with."""
+        """Try a table once; returns its failure."""
         for _ in range(TRIES_MAX):
             try:
                 write_table(spark, bootstrap, self.topic, table, **options)
@@ -81,7 +81,7 @@ class Tables:
         return table, options
 
     def write_named(self, spark: SparkSession, bootstrap: str, **options: str) -> list[str]:
-        """One more table, tried until it is in; what failed on the way."""
+        """Write one more table, retried until it succeeds; returns the failures."""
         table, name = self.begin_named()
         failures: list[str] = []
         for _ in range(TRIES_MAX):
@@ -100,14 +100,14 @@ class Tables:
         return self.tables - 1
 
     def check(self, bootstrap: str) -> None:
-        """Tables that were reported as written are in once; the others are in once, or nothing of them is."""
+        """Tables reported as written are committed once; the others once, or not at all."""
         counts: dict[int, Counter[str]] = {}
         for value in values(bootstrap, self.topic):
             counts.setdefault(int(value.partition("/")[0]), Counter())[value] += 1
         lost = sorted(self.whole - set(counts))
-        assert not lost, f"nothing is in of tables {lost}, which were written"
+        assert not lost, f"tables {lost} were written and are missing"
         for table, found in counts.items():
-            assert table in self.whole | set(self.unsure), f"table {table} is in, and was never begun"
+            assert table in self.whole | set(self.unsure), f"table {table} is committed, and was never begun"
             part = f"{len(found)} of {TABLE_ROWS} rows of table {table} are in ({self.unsure.get(table, 'written')})"
             assert set(found) == rows_of(table), part
             assert found.total() == TABLE_ROWS, f"doubled {found.total() - TABLE_ROWS} rows of table {table}"

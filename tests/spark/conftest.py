@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two cores, and four tries for every task as on a cluster."""
+    """Two cores, and four attempts for every task, as on a cluster."""
     folder = tmp_path_factory.mktemp("spark")
     session = local_session(
         "penstock-tests",
@@ -55,6 +55,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[PenstockProcess]:
-    """One broker; tests keep apart by their topics, and no record is too old for it."""
+    """One broker; each test has its own topics, and retention is unlimited."""
     with PenstockProcess(settings={"log.retention.ms": "-1"}) as process:
         yield process

@@ -1,4 +1,4 @@
-"""A streaming query over files whose every line must be in its topic once, started again as often as it fails."""
+"""A streaming query over files, restarted as often as it fails; every line must be in its topic once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class CountedStream:
         )
 
     def run(self, spark: SparkSession, bootstrap: str, **options: str) -> list[str]:
-        """Start it until it ends well; what it failed with on the way."""
+        """Start it until it succeeds; returns the failures."""
         failures: list[str] = []
         for _ in range(STARTS_MAX):
             query = self.start(spark, bootstrap, **options)

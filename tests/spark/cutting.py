@@ -1,7 +1,7 @@
-"""A proxy before a broker that kills somebody at a chosen request: the client that sent it, or the broker itself.
+"""A proxy before a broker that kills a process at a chosen request: the client that sent it, or the broker itself.
 
-So every step of a protocol is a place to die, before the broker has done what was asked or after, and the code under
-test knows nothing of it.
+So a process can die at every step of a protocol, before the broker has processed the request or after, and the code
+under test does not know.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ BROKER = "broker"
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Kill the victim at the n-th request of an API, before the broker sees it or before the client sees the answer."""
+    """Kill the victim at the n-th request of an API, before the broker sees it or before the client sees the
+    response."""
 
     api: int
     number: int
@@ -64,7 +65,7 @@ class Cut:
 
 
 class CuttingProxy:
-    """A broker behind a proxy, whose address the broker gives out as its own."""
+    """A broker behind a proxy, whose address the broker advertises."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
@@ -90,7 +91,7 @@ class CuttingProxy:
         return not self._cuts
 
     def arm(self, *cuts: Cut | None) -> None:
-        """From now on requests are counted until the one of the first cut, then again for the next."""
+        """Count requests from now on until the first cut, then again for the next."""
         with self._lock:
             self._seen.clear()
             self._cuts = [cut for cut in cuts if cut is not None]
@@ -217,10 +218,10 @@ def owner_of(local_port: int, remote_port: int) -> int:
             wanted = f"socket:[{fields[9]}]"
             break
     else:
-        raise AssertionError(f"nobody is at port {local_port}")
+        raise AssertionError(f"no process is at port {local_port}")
     for entry in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             for descriptor in os.listdir(f"/proc/{entry}/fd"):
                 if os.readlink(f"/proc/{entry}/fd/{descriptor}") == wanted:
                     return int(entry)
-    raise AssertionError(f"nobody owns {wanted}")
+    raise AssertionError(f"no process owns {wanted}")

@@ -51,7 +51,7 @@ def twins(folder: Path) -> set[tuple[int, int]]:
 
 
 def rows_of(folder: str) -> Any:
-    """What a task writes, whatever it is given."""
+    """The rows that a task writes, independent of its input."""
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:

@@ -86,7 +86,7 @@ class Killer(threading.Thread):
 
 
 def wait_for_executors(spark: SparkSession) -> None:
-    """Until every executor has registered with the driver: one that is not there yet has nothing to lose."""
+    """Wait until every executor has registered with the driver: before that it has nothing to lose."""
     application = spark.sparkContext.applicationId
     deadline = time.monotonic() + EXECUTORS_SECONDS_MAX
     memory = spark.sparkContext._jsc.sc()  # type: ignore[union-attr]

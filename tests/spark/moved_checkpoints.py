@@ -1,4 +1,4 @@
-"""A query whose checkpoint its user restores from a backup, or copies: it goes on rightly, or it is refused."""
+"""A query whose user restores its checkpoint from a backup, or copies it: it continues correctly, or is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def with_each_batch(writer: Any, options: dict[str, str]) -> Any:
 
 @dataclass(slots=True, kw_only=True)
 class MovedQuery:
-    """Copies one topic to another; where its checkpoint is, is its user's choice."""
+    """Copies one topic to another, with a checkpoint that its user moves."""
 
     spark: SparkSession
     bootstrap: str
@@ -63,7 +63,7 @@ class MovedQuery:
         self.history.append(f"sent up to {len(self.lines)}")
 
     def run(self, checkpoint: Path) -> str:
-        """Until all is read; what it was refused with."""
+        """Run until all is read; returns the refusal."""
         cuts = self.chance.random() < 0.5
         for _ in range(STARTS_MAX):
             rows = (
@@ -95,7 +95,7 @@ class MovedQuery:
 
     def must_run(self, checkpoint: Path) -> None:
         failure = self.run(checkpoint)
-        assert not failure, self.told(failure)
+        assert not failure, self.with_history(failure)
 
     def copy(self) -> Path:
         made = self.folder / uuid.uuid4().hex
@@ -125,22 +125,23 @@ class MovedQuery:
         return self._end(self.run(second), second)
 
     def _end(self, refusal: str, moved: Path) -> bool:
-        """One of two checkpoints goes on: the moved one unless it was refused. Everything is in once then."""
+        """Continue with one of two checkpoints, the moved one unless it was refused, and check that every record is
+        there once."""
         if refusal:
-            assert is_said(refusal), self.told("refused without words")
+            assert is_refusal(refusal), self.with_history("refused without a reason")
         else:
             self.checkpoint = moved
         self.round()
         try:
             check_once(self.lines, values(self.bootstrap, self.topic))
         except AssertionError as error:
-            raise AssertionError(self.told(str(error))) from None
+            raise AssertionError(self.with_history(str(error))) from None
         return bool(refusal)
 
-    def told(self, what: str) -> str:
+    def with_history(self, what: str) -> str:
         return "\n".join([what, "this is what happened:", *self.history])
 
 
-def is_said(refusal: str) -> bool:
-    """Whether a failure is one of the sink's refusals, in words that name the batch or the checkpoint."""
+def is_refusal(refusal: str) -> bool:
+    """Whether a failure is a refusal of the sink that names the batch or the checkpoint."""
     return any("pyspark_penstock." in line and "batch" in line for line in refusal.splitlines())

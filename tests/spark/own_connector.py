@@ -47,7 +47,7 @@ class Tried:
         return self.spark.read.format(source).options(**self.options()).load()
 
     def drained(self, source: str) -> list[int]:
-        """The sizes of the batches a stream with this checkpoint has now."""
+        """The sizes of the next batches of a stream with this checkpoint."""
         found: list[int] = []
 
         def take(batch: DataFrame, _: int) -> None:

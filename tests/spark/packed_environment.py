@@ -1,6 +1,6 @@
 """A virtual environment with what executors need, made of the packages that are installed here, without a network.
 
-It stands for ``pip install "penstock[executor]" venv-pack`` of the page about clusters.
+It replaces ``pip install "penstock[executor]" venv-pack`` of the page about clusters.
 """
 
 from __future__ import annotations

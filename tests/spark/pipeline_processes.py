@@ -1,4 +1,4 @@
-"""`penstock pipeline` and `penstock demo` as processes of their own: started, asked about, killed."""
+"""`penstock pipeline` and `penstock demo` as processes: started, inspected, killed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def environment(state: Path, bootstrap: str = "") -> dict[str, str]:
 
 
 def start_pipeline_process(folder: Path, name: str, bootstrap: str, *arguments: str) -> Child:
-    """``penstock pipeline ARGUMENTS --name NAME``, with its state in the folder and its words in a file there."""
+    """``penstock pipeline ARGUMENTS --name NAME``, with its state in the folder and its output in a file there."""
     chosen = [*arguments, "--name", name, "--master", "local[2]"]
     return Child(
         command("pipeline", *chosen),
@@ -52,7 +52,7 @@ def start_pipeline_process(folder: Path, name: str, bootstrap: str, *arguments: 
 
 
 def known_state(folder: Path, name: str) -> PipelineState:
-    """What ``penstock pipeline status`` tells."""
+    """The state that ``penstock pipeline status`` shows."""
     registry = Registry(folder / "state")
     found = registry.find(name)
     assert found is not None, f"nothing is known of {name}"
@@ -60,13 +60,13 @@ def known_state(folder: Path, name: str) -> PipelineState:
 
 
 def wait_for_batches(child: Child, folder: Path, name: str, count: int = 1) -> None:
-    """Until this very process has told of so many batches."""
+    """Whether this very process has reported so many batches."""
     child.wait_until(
-        lambda: has_told(folder / "state", name, child.pid, count), what=f"batch of {name}", seconds_max=SECONDS_MAX
+        lambda: has_reported(folder / "state", name, child.pid, count), what=f"batch of {name}", seconds_max=SECONDS_MAX
     )
 
 
-def has_told(state: Path, name: str, pid: int, batches: int = 1) -> bool:
+def has_reported(state: Path, name: str, pid: int, batches: int = 1) -> bool:
     """Whether a process has noted so many batches of a pipeline."""
     found = Registry(state).find(name)
     return found is not None and found.pid == pid and sum(each.batches for each in found.queries) >= batches
@@ -86,7 +86,7 @@ def session_members(leader: int) -> list[int]:
 
 
 def kill_alone(child: Child) -> None:
-    """SIGKILL to the process that a user sees; what it has started must end by itself."""
+    """SIGKILL to the process that a user sees; its children must end by themselves."""
     child.send_signal(signal.SIGKILL)
     child.wait(SECONDS_MAX)
     wait_until(lambda: session_members(child.pid) == [], "the end of what a killed pipeline has started")
@@ -94,7 +94,7 @@ def kill_alone(child: Child) -> None:
 
 
 def kill_all(child: Child) -> None:
-    """SIGKILL to everybody at once, as when a machine goes."""
+    """SIGKILL to all processes at once, as in a crash of the machine."""
     for pid in session_members(child.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -102,8 +102,8 @@ def kill_all(child: Child) -> None:
     wait_until(lambda: session_members(child.pid) == [], "the end of a killed session")
 
 
-def ask(arguments: list[str], variables: Mapping[str, str], folder: Path) -> Any:
-    """What a command answers in JSON."""
+def run_command(arguments: list[str], variables: Mapping[str, str], folder: Path) -> Any:
+    """The JSON output of a command."""
     done = subprocess.run(
         [*command(*arguments), "-o", "json"],
         capture_output=True,

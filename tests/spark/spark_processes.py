@@ -56,7 +56,7 @@ def executor_of(pid: int) -> int:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Everything that runs in the environment of this folder, whoever started it and whichever group it is in."""
+    """All processes that run in the environment of this folder, in any process group."""
     setting = f"SPARK_LOCAL_DIRS={folder}".encode()
     found: list[int] = []
     for entry in Path("/proc").glob("[0-9]*/environ"):

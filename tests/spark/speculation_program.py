@@ -119,7 +119,7 @@ class Slowness:
         wait_until(lambda: not self._is_open(), "the end of the batch")
 
     def _is_open(self) -> bool:
-        """Whether the partition has records of a transaction that has not ended; nobody else writes to it."""
+        """Whether the partition has records of an open transaction; no other process writes to it."""
         stable, end = self._ends()
         return stable < end
 
@@ -162,7 +162,7 @@ def slow_at_first(rows: DataFrame, slowness: Slowness) -> DataFrame:
 
 
 def running_tasks(spark: SparkSession) -> int:
-    """How many tasks run, those among them that nobody waits for any more."""
+    """How many tasks run, including those that Spark no longer waits for."""
     infos = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
     return sum(info.numRunningTasks() for info in infos)
 

@@ -1,6 +1,6 @@
 """The pages about Spark: their Python in one session, their commands in one shell, on one broker.
 
-A page's Python knows only what the page itself has said.
+A page's Python has only the names that the page itself defines.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 @pytest.fixture
 def names() -> dict[str, Any]:
-    """What the reader's Python session knows, from block to block of a page."""
+    """The names of the reader's Python session, from block to block of a page."""
     return {"__name__": "__main__"}
 
 

@@ -1,4 +1,4 @@
-"""Archives and replays on real Spark and a real broker: every record once, whatever happens on the way."""
+"""Archives and replays on real Spark and a real broker: every record once, through all failures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SCHEMA = "id BIGINT, note STRING"
 SEND_SECONDS_MAX = 90.0
 ADDRESS = "file://"
-"""What is said by an address is not taken for a path of this machine on the way."""
+"""An address is never mistaken for a local path."""
 
 
 def send(bootstrap: str, topic: str, first: int, count: int, *, broken: tuple[int, ...] = ()) -> None:
@@ -43,7 +43,7 @@ def archive(spark: SparkSession, what: Archive) -> None:
 
 
 def ids(table: LakeTable) -> list[int]:
-    """The header that numbers every record, sorted; a record that is there twice is here twice."""
+    """The header that numbers every record, sorted, duplicates included."""
     found: list[int] = []
     for each in table.files():
         for headers in pq.ParquetFile(table.store.full(each.path)).read(columns=["headers"]).column("headers"):
@@ -65,7 +65,7 @@ def new_archive(bootstrap: str, topic: str, folder: Path, kind: TableFormat, sch
 
 
 @pytest.mark.parametrize("kind", list(TableFormat))
-def test_an_archive_keeps_every_record_once_and_sorts_out_what_does_not_parse(
+def test_an_archive_keeps_every_record_once_and_separates_dead_letters(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path, kind: TableFormat
 ) -> None:
     topic = make_topic(broker.bootstrap)

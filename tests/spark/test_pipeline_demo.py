@@ -25,28 +25,28 @@ class Demo:
 
     def __init__(self, folder: Path, temporary: Path) -> None:
         self.errors = folder / f"errors-{len(list(folder.iterdir()))}"
-        with self.errors.open("wb") as said:
+        with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 command("demo", "--rate", "200", "-o", "json"),
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=errors,
                 env={**os.environ, **SHORT_LIVED_JAVA, "TMPDIR": str(temporary)},
                 start_new_session=True,
             )
 
-    def wait_for(self, words: re.Pattern[str]) -> None:
-        def is_said() -> bool:
+    def wait_for(self, pattern: re.Pattern[str]) -> None:
+        def is_printed() -> bool:
             assert self.process.poll() is None, self.errors.read_text()
-            return words.search(self.errors.read_text()) is not None
+            return pattern.search(self.errors.read_text()) is not None
 
-        wait_until(is_said, words.pattern)
+        wait_until(is_printed, pattern.pattern)
 
     def interrupt(self) -> str:
-        """Ctrl-C, which goes to the whole group as a terminal sends it; what the demo has answered."""
+        """Ctrl-C, sent to the whole group as by a terminal; returns the demo's output."""
         os.killpg(self.process.pid, signal.SIGINT)
-        answered, _ = self.process.communicate(timeout=SECONDS_MAX)
+        output, _ = self.process.communicate(timeout=SECONDS_MAX)
         assert self.process.returncode == 0, self.errors.read_text()
-        return answered.decode()
+        return output.decode()
 
     def kill(self) -> None:
         self.process.kill()
@@ -68,7 +68,7 @@ def brokers_in(folder: Path) -> list[str]:
 
 
 def left_in(folder: Path) -> list[str]:
-    """Without the Java that is made once for every user."""
+    """The remaining files, without the Java wrapper, which is created once per user."""
     return [each.name for each in folder.iterdir() if not each.name.startswith("pyspark-penstock")]
 
 
@@ -96,9 +96,9 @@ def check_demo_after_another(tmp_path: Path, temporary: Path) -> None:
         facts = json.loads(second.interrupt())
     finally:
         second.kill()
-    said = second.errors.read_text()
-    assert "which a demo that was killed has left" in said
-    assert not [word for word in ("WARN", "ERROR", "log4j") if word in said]
+    errors = second.errors.read_text()
+    assert "of a demo that was killed" in errors
+    assert not [word for word in ("WARN", "ERROR", "log4j") if word in errors]
     assert facts["sent"] == facts["windowed"] == facts["table_rows"] > 0
     assert not Path(facts["folder"]).exists()
     assert not port_responds(facts["port"])

@@ -1,4 +1,4 @@
-"""Archives and replays as processes that are killed, at moments nobody has chosen: nothing is lost, nothing doubled."""
+"""Archives and replays as processes that are killed at random moments: nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ REPLAYED_A_SECOND = 200
 
 
 def killed(child: Any, chance: random.Random) -> None:
-    """At some moment, alone or with all it has started."""
+    """Kill a process at a random moment, alone or with its children."""
     time.sleep(chance.uniform(0, MOMENT_SECONDS_MAX))
     chance.choice((kill_alone, kill_all))(child)
 
 
-def told_chance() -> random.Random:
-    """A failure prints the seed; PENSTOCK_TEST_SEED=<seed> draws the same again."""
+def reported_chance() -> random.Random:
+    """A failure prints the seed; PENSTOCK_TEST_SEED=<seed> repeats the run."""
     seed = int(os.environ.get(SEED_VARIABLE, "0")) or random.randrange(1, 1 << 32)
     print(f"{SEED_VARIABLE}={seed}")
     return random.Random(seed)
@@ -93,7 +93,7 @@ def check_rows(rows: list[tuple[int, int, int]], sent: int) -> None:
 
 @dataclass(slots=True)
 class KilledArchive:
-    """An archive that is killed again and again, and whose checkpoint is kept, lost or restored between the starts."""
+    """An archive that is killed repeatedly, and whose checkpoint is kept, lost or restored between the starts."""
 
     folder: Path
     bootstrap: str
@@ -107,12 +107,12 @@ class KilledArchive:
         return self.folder / "state" / "checkpoints" / "killed"
 
     def start(self) -> Child:
-        asked = ["archive", self.topic, "--to", str(self.folder / "table"), "--format", self.kind.value]
-        asked += ["--batch", str(RECORDS_PER_BATCH), "--every", "0"]
-        return start_pipeline_process(self.folder, "killed", self.bootstrap, *asked)
+        arguments = ["archive", self.topic, "--to", str(self.folder / "table"), "--format", self.kind.value]
+        arguments += ["--batch", str(RECORDS_PER_BATCH), "--every", "0"]
+        return start_pipeline_process(self.folder, "killed", self.bootstrap, *arguments)
 
     def run(self, before: str) -> None:
-        """Send records, do something to the checkpoint, start, and kill."""
+        """Send records, change the checkpoint, start, and kill."""
         send(self.bootstrap, self.topic, self.sent, RECORDS)
         self.sent += RECORDS
         print(f"checkpoint {before}")
@@ -129,7 +129,7 @@ class KilledArchive:
         shutil.copytree(self.checkpoint, backup)
 
     def restore(self, backup: Path) -> None:
-        """Run once more, so that the backup is older than the table: it is refused, and given up."""
+        """Run once more, so that the backup is older than the table: it is refused, and discarded."""
         child = self.start()
         wait_for_batches(child, self.folder, "killed", count=3)
         killed(child, self.chance)
@@ -145,10 +145,10 @@ class KilledArchive:
 @pytest.mark.slow
 @pytest.mark.timeout(1500 + 4 * SECONDS_MAX * KILLS)
 @pytest.mark.parametrize("kind", list(TableFormat))
-def test_an_archive_that_is_killed_goes_on_with_nothing_lost_or_doubled(
+def test_an_archive_that_is_killed_loses_and_duplicates_nothing(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path, kind: TableFormat
 ) -> None:
-    chance = told_chance()
+    chance = reported_chance()
     topic = make_topic(broker.bootstrap)
     story = KilledArchive(folder=tmp_path, bootstrap=broker.bootstrap, topic=topic, kind=kind, chance=chance)
     fates = [chance.choice(FATES) for _ in range(KILLS)] if KILLS else FEW_FATES[kind]
@@ -166,15 +166,15 @@ def test_an_archive_that_is_killed_goes_on_with_nothing_lost_or_doubled(
 def test_a_replay_that_is_killed_goes_on_and_every_record_is_sent_once_in_its_order(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path, kind: TableFormat
 ) -> None:
-    chance = told_chance()
+    chance = reported_chance()
     topic, again = make_topic(broker.bootstrap), make_topic(broker.bootstrap)
     send(broker.bootstrap, topic, 0, RECORDS)
     what = new_archive(broker.bootstrap, topic, tmp_path, kind)
     archive(spark, what)
-    asked = ["replay", what.to, "--format", kind.value, "--to-topic", again, "--keep-partitions"]
+    arguments = ["replay", what.to, "--format", kind.value, "--to-topic", again, "--keep-partitions"]
     for _ in range(KILLS or 1):
         rate = ("--rate", f"{REPLAYED_A_SECOND}/s")
-        child = start_pipeline_process(tmp_path, "killed", broker.bootstrap, *asked, *rate)
+        child = start_pipeline_process(tmp_path, "killed", broker.bootstrap, *arguments, *rate)
         wait_for_batches(child, tmp_path, "killed")
         killed(child, chance)
         if known_state(tmp_path, "killed").status == "finished":

@@ -156,7 +156,7 @@ def test_the_example_is_a_pipeline() -> None:
 
 
 def commands_of_the_example() -> list[list[str]]:
-    """The commands in its first comment, without what is said about them."""
+    """The commands in its first comment, without their descriptions."""
     lines = (EXAMPLES / "orders.toml").read_text().split("\n\n", 1)[0].splitlines()
     return [shlex.split(re.split(r"\s{3,}", line[4:])[0]) for line in lines if line.startswith("#   ")]
 

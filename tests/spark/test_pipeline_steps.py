@@ -29,7 +29,7 @@ ODD = ["a b", "x/y", "50%", "k=v", ":", "é", "", None, "a%20b", "nul\u0001", ".
 
 
 @pytest.mark.parametrize("kind", list(TableFormat))
-def test_an_archive_takes_no_batch_and_no_topic_for_another(
+def test_an_archive_mistakes_no_batch_or_topic_for_another(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path, kind: TableFormat
 ) -> None:
     topic = make_topic(broker.bootstrap, 1)
@@ -63,9 +63,9 @@ def test_an_archive_takes_no_batch_and_no_topic_for_another(
     for lost in (fresh, replace(what, checkpoint=str(tmp_path / "lost"))):
         with pytest.raises(TopicRecreated, match=f"topic {topic} was deleted and created again"):
             start_archive(spark, lost)
-    anew = replace(what, to=str(tmp_path / "new"), checkpoint=str(tmp_path / "new-checkpoint"))
-    archive(spark, anew)
-    assert ids(anew.open_table()) == list(range(100, 109))
+    other = replace(what, to=str(tmp_path / "new"), checkpoint=str(tmp_path / "new-checkpoint"))
+    archive(spark, other)
+    assert ids(other.open_table()) == list(range(100, 109))
 
 
 def create_again(bootstrap: str, topic: str) -> None:
@@ -128,7 +128,7 @@ def rows_of_delta(where: str) -> list[Any]:
 def test_spark_reads_odd_values_of_partitions_back(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """As Hive does, Spark knows no empty text in a folder's name: it is null."""
+    """Like Hive, Spark has no empty text in a folder's name: it is null."""
     from pyspark.sql import Row
 
     rows = spark.createDataFrame([Row(n=number, c=each) for number, each in enumerate(ODD)], "n INT, c STRING")
@@ -148,7 +148,7 @@ SPEC: dict[str, Any] = {
 }
 
 
-def test_a_table_of_a_declared_pipeline_takes_no_batch_for_another(
+def test_a_table_of_a_declared_pipeline_mistakes_no_batch_for_another(
     broker: PenstockProcess, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = make_topic(broker.bootstrap, 1)

@@ -1,4 +1,4 @@
-"""A declared pipeline in one terminal, seen and stopped from another, and gone on with."""
+"""A declared pipeline in one terminal, inspected and stopped from another, and continued."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.testing.broker_process import PenstockProcess
 from pyspark_penstock.pipelines.spec import read_spec
 from pyspark_penstock.pipelines.spec_run import start_pipeline
 from spark.late_workers import run_queries
-from spark.pipeline_processes import SECONDS_MAX, ask, command, environment, has_told, wait_until
+from spark.pipeline_processes import SECONDS_MAX, command, environment, has_reported, run_command, wait_until
 from spark.topic_contents import make_topic, values
 
 if TYPE_CHECKING:
@@ -60,22 +60,22 @@ def test_a_pipeline_is_seen_and_stopped_from_another_terminal_and_goes_on(
     exported = {**os.environ, **variables}
     with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=exported) as process:
 
-        def has_told_or_ended() -> bool:
-            return process.poll() is not None or has_told(state, "doubles", process.pid)
+        def has_reported_or_ended() -> bool:
+            return process.poll() is not None or has_reported(state, "doubles", process.pid)
 
         try:
-            wait_until(has_told_or_ended, "batch of a pipeline")
-            (seen,) = ask(["pipeline", "list"], variables, tmp_path)
+            wait_until(has_reported_or_ended, "batch of a pipeline")
+            (seen,) = run_command(["pipeline", "list"], variables, tmp_path)
             again = subprocess.run(run, capture_output=True, text=True, check=False, timeout=SECONDS_MAX, env=exported)
-            stopped = ask(["pipeline", "stop", "doubles"], variables, tmp_path)
-            answered, _ = process.communicate(timeout=SECONDS_MAX)
+            stopped = run_command(["pipeline", "stop", "doubles"], variables, tmp_path)
+            output, _ = process.communicate(timeout=SECONDS_MAX)
         finally:
             process.kill()
     assert (seen["name"], seen["kind"], seen["status"], seen["rows"]) == ("doubles", "run", "running", 100)
     assert "runs already, as process" in again.stderr
     assert stopped == {"name": "doubles", "status": "stopped"}
     assert process.returncode == 0
-    assert json.loads(answered)["status"] == "stopped"
+    assert json.loads(output)["status"] == "stopped"
     send(broker.bootstrap, source, 100, 10)
     # It goes on in this process's Spark, which has started already.
     spec = replace(read_spec(file), once=True)
@@ -102,12 +102,12 @@ def test_a_pipeline_starts_again_where_a_python_worker_of_spark_is_late(
     late.chmod(0o755)
     send(broker.bootstrap, source, 0, 10)
 
-    told = ask(
+    shown = run_command(
         ["pipeline", "run", str(file), "--master", "local[2]"],
         {**environment(tmp_path / "state", broker.bootstrap), "PYSPARK_DRIVER_PYTHON": str(late)},
         tmp_path,
     )
 
     assert mark.exists()
-    assert (told["status"], told["error"]) == ("finished", "")
+    assert (shown["status"], shown["error"]) == ("finished", "")
     assert [json.loads(each)["n"] for each in values(broker.bootstrap, target)] == [2 * n for n in range(10)]

@@ -1,4 +1,4 @@
-"""A driver's commit of a batch write is killed around its decision: the table is in whole, or not at all."""
+"""A driver's commit of a batch write is killed around its decision: the table is committed whole, or not at all."""
 
 from __future__ import annotations
 

@@ -25,8 +25,16 @@ from penstock.testing.broker_process import PenstockProcess
 from pyspark_penstock.batch_identity import BatchOffsets
 from pyspark_penstock.finish import finish
 from pyspark_penstock.link import BrokerLink, LinkSettings
-from pyspark_penstock.sink import Assignment, TaskDone, abort_batch, commit_batch, write_task
-from pyspark_penstock.sink_state import Answer, OtherBatch, OutcomeUnknown, Resolution, SinkAhead, SinkError, SinkNames
+from pyspark_penstock.sink import SinkBatch, TaskDone, abort_batch, commit_batch, write_task
+from pyspark_penstock.sink_state import (
+    BatchAction,
+    OtherBatch,
+    OutcomeUnknown,
+    Resolution,
+    SinkAhead,
+    SinkError,
+    SinkNames,
+)
 from pyspark_penstock.sink_store import SinkStore
 from pyspark_penstock.txn_calls import abort_open, described, open_transactions
 from pyspark_penstock.write_options import WriteOptions
@@ -44,7 +52,7 @@ class Died(BaseException):
 
 
 class DyingLink(BrokerLink):
-    """The link of a process that is killed at its n-th request, before it is sent or before its answer is seen."""
+    """The link of a process that is killed at its n-th request, before it is sent or before its response is seen."""
 
     def __init__(self, settings: LinkSettings, number: int, *, after: bool) -> None:
         super().__init__(settings)
@@ -59,21 +67,21 @@ class DyingLink(BrokerLink):
         return super().send(*arguments)
 
     def receive(self, *arguments: Any) -> Any:
-        answer = super().receive(*arguments)
+        response = super().receive(*arguments)
         if self._sent >= self._number:
             raise Died
-        return answer
+        return response
 
 
 @pytest.fixture(autouse=True)
-def _no_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that is killed does not abort its transaction on the way out."""
-    monkeypatch.setattr("pyspark_penstock.sink._abort_on_the_way_out", lambda options, producer: None)
+def _no_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed process does not abort its transaction."""
+    monkeypatch.setattr("pyspark_penstock.sink._abort_after_failure", lambda options, producer: None)
 
 
 @dataclass
 class Checkpoint:
-    """Where each batch ends in the source, when it was planned, and how many are done."""
+    """The end of each batch in the source, when it was planned, and the number of completed ones."""
 
     plans: list[tuple[int, int]] = field(default_factory=list)
     done: int = 0
@@ -117,7 +125,7 @@ class Query:
         return done
 
     def batch(self) -> bool:
-        """One batch, from its plan to the query's own note; whether the run lived through it."""
+        """Run one batch, from its plan to the query's commit log; whether the run survived it."""
         number = self.checkpoint.done
         if len(self.checkpoint.plans) == number:
             self.planned += 1
@@ -125,7 +133,7 @@ class Query:
         start = self.checkpoint.plans[number - 1][0] if number else 0
         end, planned = self.checkpoint.plans[number]
         offsets = BatchOffsets(plan=f"{planned}", start=f"{start}", end=f"{end}", text=f"{end}")
-        given = Assignment(sink=f"sink-{self.id}", batch=number, run=self.run, query=self.id, query_run=self.run)
+        given = SinkBatch(sink=f"sink-{self.id}", batch=number, run=self.run, query=self.id, query_run=self.run)
         tasks = cut(list(range(start, end)), self.chance)
         done = [self.task(given, task, rows) for task, rows in enumerate(tasks)]
         if any(each is None for each in done):
@@ -144,7 +152,7 @@ class Query:
         self.checkpoint.done = number + 1
         return True
 
-    def task(self, given: Assignment, task: int, rows: list[str]) -> TaskDone | None:
+    def task(self, given: SinkBatch, task: int, rows: list[str]) -> TaskDone | None:
         first: TaskDone | None = None
         for attempt in range(TASK_TRIES_MAX):
             done = self.survives("task", lambda link, attempt=attempt: self.write(link, given, task, attempt, rows))
@@ -158,14 +166,14 @@ class Query:
                 return again
         return first
 
-    def write(self, link: BrokerLink, given: Assignment, task: int, attempt: int, rows: list[str]) -> TaskDone:
+    def write(self, link: BrokerLink, given: SinkBatch, task: int, attempt: int, rows: list[str]) -> TaskDone:
         return write_task(link, self.options, given, task, attempt, [pa.record_batch({"value": rows})] if rows else [])
 
     def start(self) -> None:
         self.run = uuid.uuid4().hex
 
     def is_as_written(self, checkpoint: Checkpoint) -> bool:
-        """Whether the last batch in the sink is of this checkpoint, and is not behind it."""
+        """Whether the last batch in the sink belongs to this checkpoint, and is not older."""
         with BrokerLink(self.options.link) as link:
             state = SinkStore(link, SinkNames(sink=f"sink-{self.id}"), self.options.ledger_topic).read()
         decided = None if state is None else state.decided
@@ -194,21 +202,21 @@ class Query:
 
 
 class Calm(random.Random):
-    """Chance that lets everything live."""
+    """A randomness that kills nothing."""
 
     def random(self) -> float:
         return 0.99
 
 
 def cut(rows: list[int], chance: random.Random) -> list[list[str]]:
-    """The rows of a batch in two or three tasks, some perhaps without any."""
+    """The rows of a batch in two or three tasks, some of which may be empty."""
     places = sorted(chance.randint(0, len(rows)) for _ in range(chance.randint(1, 2)))
     return [[str(row) for row in rows[a:b]] for a, b in zip([0, *places], [*places, len(rows)], strict=True)]
 
 
 @pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.parametrize("knows_offsets", [True, False], ids=["offsets known", "offsets unknown"])
-def test_a_stream_whose_tasks_and_drivers_die_loses_and_doubles_nothing(
+def test_a_stream_whose_tasks_and_drivers_die_loses_and_duplicates_nothing(
     broker: PenstockProcess, knows_offsets: bool
 ) -> None:
     seed = random.randrange(1 << 32)
@@ -234,7 +242,7 @@ def test_a_stream_whose_tasks_and_drivers_die_loses_and_doubles_nothing(
 
 
 @pytest.mark.timeout(300 + 10 * KILLS)
-def test_a_restored_or_copied_checkpoint_is_refused_or_passed_over_and_drops_nothing(broker: PenstockProcess) -> None:
+def test_a_restored_or_copied_checkpoint_is_refused_or_skipped_and_drops_nothing(broker: PenstockProcess) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     query = Query(broker.bootstrap, random.Random(seed), knows_offsets=True)
@@ -282,7 +290,7 @@ def test_batch_writes_whose_tasks_and_drivers_die_are_in_whole_or_not_at_all(bro
 
     while query.deaths.total() < KILLS:
         run = uuid.uuid4().hex
-        given = Assignment(sink=f"{prefix}{run}", batch=0, run=run, query=f"{prefix}{run}", is_fresh=True)
+        given = SinkBatch(sink=f"{prefix}{run}", batch=0, run=run, query=f"{prefix}{run}", is_fresh=True)
         rows = list(range(query.source_end, query.source_end + query.chance.randint(2, 20)))
         query.source_end = rows[-1] + 1
         tables.append(rows)
@@ -316,7 +324,7 @@ def forgetful() -> Iterator[PenstockProcess]:
 
 
 @pytest.mark.slow
-def test_a_driver_that_dies_at_its_commit_and_is_away_until_its_ids_expired_doubles_nothing(
+def test_a_driver_that_dies_at_its_commit_until_its_ids_have_expired_duplicates_nothing(
     forgetful: PenstockProcess,
 ) -> None:
     chance = random.Random(7)
@@ -340,8 +348,8 @@ def test_a_driver_that_dies_at_its_commit_and_is_away_until_its_ids_expired_doub
             # The user looks.
             is_in = len(values(query.bootstrap, query.topic)) == query.source_end
             outcomes[f"asked, and it was {'' if is_in else 'not '}in"] += 1
-            answer = Answer.SKIP if is_in else Answer.WRITE
-            query.options = replace(query.options, resolution=Resolution(batch=0, answer=answer))
+            action = BatchAction.SKIP if is_in else BatchAction.WRITE
+            query.options = replace(query.options, resolution=Resolution(batch=0, action=action))
         query.finish_up()
         query.check()
 

@@ -1,4 +1,4 @@
-"""A driver that dies whole, its Java included, and is started again on the same checkpoint."""
+"""A driver that is killed with its JVM, and restarted on the same checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CUTS = ALL_CUTS if os.environ.get("PENSTOCK_TEST_SPARK_KILLS") else FEW_CUTS
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_driver_killed_around_its_decision_loses_and_doubles_nothing_and_logs_no_secret(tmp_path: Path) -> None:
+def test_a_driver_killed_around_its_decision_loses_and_duplicates_nothing_and_logs_no_secret(tmp_path: Path) -> None:
     with CuttingProxy() as proxy:
         stream = CountedStream(tmp_path, make_topic(proxy.bootstrap))
         for cut in CUTS:

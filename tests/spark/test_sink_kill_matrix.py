@@ -1,11 +1,11 @@
-"""Everything around the exactly-once sink is killed, on streaming queries and on batch writes, and nothing is wrong.
+"""Kills every process around the exactly-once sink, in streaming queries and batch writes.
 
 Collected only where the number of kills is given:
 
     PENSTOCK_TEST_SPARK_KILLS=200 PENSTOCK_TEST_SPARK_SEED=7 .venv/bin/pytest -s tests/spark/test_sink_kill_matrix.py
 
-A record is neither lost nor doubled for a consumer that reads committed records; a query whose user has restored or
-copied its checkpoint may be refused, in words, instead.
+No record is lost or duplicated for a consumer that reads committed records; a query whose user has restored or copied
+its checkpoint may be refused with a reason instead.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from spark.cutting import (
 )
 from spark.driver_program import SECRET
 from spark.executors_program import EVENTS, OUTCOMES, REDUCERS
-from spark.moved_checkpoints import MovedQuery, is_said, with_each_batch, with_sink
+from spark.moved_checkpoints import MovedQuery, is_refusal, with_each_batch, with_sink
 from spark.pipeline_processes import wait_until
 from spark.spark_processes import DRIVER_SECONDS_MAX, driver, kill_driver
 from spark.topic_contents import make_topic, values
@@ -96,7 +96,7 @@ class Matrix:
         self.refusals: Counter[str] = Counter()
 
     def chance(self, kind: str) -> random.Random:
-        """The same seed gives every kind the same choices, whatever else runs."""
+        """The same seed gives every kind the same choices, independent of the others."""
         print(f"\n{kind}: {wanted(kind)} kills, PENSTOCK_TEST_SPARK_SEED={SEED}", flush=True)
         return random.Random(f"{SEED} {kind}")
 
@@ -125,8 +125,8 @@ def proxy() -> Iterator[CuttingProxy]:
 
 
 @contextlib.contextmanager
-def told(history: list[str]) -> Iterator[None]:
-    """What was done goes with what is found wrong."""
+def history_on_failure(history: list[str]) -> Iterator[None]:
+    """Add the history to a failure."""
     try:
         yield
     except AssertionError as error:
@@ -139,7 +139,7 @@ def note(history: list[str], what: str) -> None:
 
 
 def random_cuts(chance: random.Random, victim: str) -> list[Cut]:
-    """Kills one after the other, if the requests come to it."""
+    """Random kills one after the other, if enough requests are sent."""
     return [
         Cut(chance.choice(tuple(API_NAMES)), chance.randint(1, 4), chance.random() < 0.5, victim)
         for _ in range(chance.randint(1, CUTS_MAX))
@@ -158,7 +158,7 @@ def test_a_stream_whose_workers_or_broker_are_killed(
     stream = CountedStream(tmp_path, make_topic(proxy.bootstrap))
     history: list[str] = []
 
-    with told(history):
+    with history_on_failure(history):
         for number in matrix.until_done(kind):
             cuts = random_cuts(chance, victim)
             for _ in cuts:
@@ -182,7 +182,7 @@ def test_batch_writes_whose_workers_or_broker_are_killed(
     tables = Tables(topic=make_topic(proxy.bootstrap))
     history: list[str] = []
 
-    with told(history):
+    with history_on_failure(history):
         for number in matrix.until_done(kind):
             cuts = random_cuts(chance, victim)
             proxy.arm(*cuts)
@@ -225,7 +225,7 @@ def test_writes_behind_a_shuffle_whose_executors_are_killed(
         matrix.kills[f"executor {each['kind']}"] += each["killed"]
     assert status == 0, child.tail()
 
-    with told([json.dumps(each) for each in outcomes]):
+    with history_on_failure([json.dumps(each) for each in outcomes]):
         assert matrix.kills["executor stream"] >= kills[0]
         assert matrix.kills["executor batch"] >= kills[1]
         assert [each for each in outcomes if each["failure"] not in ("", "late worker")] == []
@@ -239,7 +239,7 @@ def test_writes_behind_a_shuffle_whose_executors_are_killed(
 
 
 def stages_tried_again(events: Path) -> int:
-    """Writing stages that Spark began again because what a shuffle had written was lost."""
+    """Writing stages that Spark ran again because files of a shuffle were lost."""
     found = 0
     for file in events.rglob("events_*"):
         for event in map(json.loads, file.read_text().splitlines()):
@@ -282,18 +282,18 @@ SHORT_TIMEOUT_MS, LONG_TIMEOUT_MS = "3000", "900000"
 
 @pytest.fixture(scope="module")
 def forgetful() -> Iterator[CuttingProxy]:
-    """A broker that soon forgets transactional ids which are not in use."""
+    """A broker that expires unused transactional ids within seconds."""
     with CuttingProxy(EXPIRING) as made:
         yield made
 
 
 def wait_for_expiry(bootstrap: str, options: dict[str, str]) -> None:
-    """Until the coordinator knows no id; those with a transaction that is open for long are not idle."""
+    """Wait until all ids have expired; those with an open transaction do not expire."""
     busy = {"Ongoing"} if options["kafka.transaction.timeout.ms"] == LONG_TIMEOUT_MS else set[str]()
 
     def is_expired() -> bool:
         with BrokerLink(LinkSettings(bootstrap=bootstrap)) as link:
-            states = link.ask_anyone(list_transactions, list_transactions.Request()).transaction_states
+            states = link.call_any(list_transactions, list_transactions.Request()).transaction_states
         return all(each.transaction_state in busy for each in states)
 
     wait_until(is_expired, "the end of idle transactional ids")
@@ -311,7 +311,7 @@ def test_a_stream_that_goes_on_when_its_transactional_ids_have_expired(
     history: list[str] = []
     stream: CountedStream | None = None
 
-    with told(history):
+    with history_on_failure(history):
         for number in matrix.until_done(kind):
             if stream is None:
                 stream = CountedStream(tmp_path / str(number), make_topic(forgetful.bootstrap))
@@ -337,7 +337,7 @@ def test_a_stream_that_goes_on_when_its_transactional_ids_have_expired(
                 refusal = str(error)
             note(history, f"{cut}, {timeout}: {refusal or 'went on'}")
             if refusal:
-                assert is_said(refusal)
+                assert is_refusal(refusal)
                 matrix.refusals[kind] += 1
                 stream = None
             else:
@@ -345,7 +345,7 @@ def test_a_stream_that_goes_on_when_its_transactional_ids_have_expired(
 
 
 def forget_commit(stream: CountedStream, spark: SparkSession, bootstrap: str, options: dict[str, str]) -> str:
-    """The driver dies when its sink has committed and Spark has not noted it yet."""
+    """The driver dies after the sink's commit and before Spark's own."""
     stream.run(spark, bootstrap, **options)
     last = max(int(path.name) for path in (stream.checkpoint / "commits").iterdir() if path.name.isdigit())
     for name in (f"{last}", f".{last}.crc"):
@@ -354,13 +354,13 @@ def forget_commit(stream: CountedStream, spark: SparkSession, bootstrap: str, op
 
 
 def unfinished_writes(bootstrap: str) -> str:
-    """Complete batch writes without a name by hand, and forget those that cannot be; what was said of them."""
-    said = StringIO()
-    with contextlib.redirect_stdout(said):
+    """Complete batch writes without a name by hand, and forget those that cannot be; returns the output."""
+    output = StringIO()
+    with contextlib.redirect_stdout(output):
         status = finish([bootstrap])
-        for name in re.findall(r"--forget (\S+)", said.getvalue()):
+        for name in re.findall(r"--forget (\S+)", output.getvalue()):
             assert finish([bootstrap, "--forget", name]) == 0
-    return said.getvalue() if status else ""
+    return output.getvalue() if status else ""
 
 
 def test_batch_writes_that_go_on_when_their_transactional_ids_have_expired(
@@ -371,7 +371,7 @@ def test_batch_writes_that_go_on_when_their_transactional_ids_have_expired(
     tables = Tables(topic=make_topic(forgetful.bootstrap))
     history: list[str] = []
 
-    with told(history):
+    with history_on_failure(history):
         for _ in matrix.until_done(kind):
             timeout = {"kafka.transaction.timeout.ms": chance.choice((SHORT_TIMEOUT_MS, LONG_TIMEOUT_MS))}
             cut = late_cut(chance)
@@ -387,7 +387,7 @@ def test_batch_writes_that_go_on_when_their_transactional_ids_have_expired(
                 refusal = unfinished_writes(forgetful.bootstrap)
             note(history, f"{cut} {name or 'plain'} {timeout}: {refusal or 'whole'}")
             if refusal:
-                assert is_said(refusal) or "is partly in" in refusal or "are in is unknown" in refusal
+                assert is_refusal(refusal) or "is partly committed" in refusal or "are committed is unknown" in refusal
                 matrix.refusals[kind] += 1
                 tables = Tables(topic=make_topic(forgetful.bootstrap))
             else:
@@ -415,7 +415,8 @@ BETWEEN_COMMITS = Cut(END_TXN, 3, True, CLIENT)
 def killed_driver(
     start: Callable[[], Child], proxy: CuttingProxy, chance: random.Random, number: int
 ) -> tuple[bool, str]:
-    """A driver that is killed at a step or at a random moment; whether it was, and where. The first is no accident."""
+    """A driver that is killed at a step or at a random moment; whether it was, and where. The first kill is not
+    random."""
     by_step = number == 0 or chance.random() < 0.5
     step = Cut(*chance.choice(STEPS), chance.random() < 0.5, CLIENT) if number else BETWEEN_COMMITS
     moment = chance.randint(1, MOMENT_REQUESTS_MAX)
@@ -440,7 +441,7 @@ def test_a_stream_whose_driver_is_killed(matrix: Matrix, tmp_path: Path) -> None
     chance = matrix.chance(kind)
     history: list[str] = []
 
-    with CuttingProxy() as proxy, told(history):
+    with CuttingProxy() as proxy, history_on_failure(history):
         stream = CountedStream(tmp_path, make_topic(proxy.bootstrap))
 
         def start() -> Child:
@@ -465,7 +466,10 @@ def test_batch_writes_whose_driver_is_killed(spark: SparkSession, matrix: Matrix
     chance = matrix.chance(kind)
     history: list[str] = []
 
-    with CuttingProxy({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}) as proxy, told(history):
+    with (
+        CuttingProxy({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}) as proxy,
+        history_on_failure(history),
+    ):
         topic, side = (make_topic(proxy.bootstrap) for _ in range(2))
         last = 0
         for number in matrix.until_done(kind):

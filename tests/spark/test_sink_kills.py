@@ -1,4 +1,4 @@
-"""Tasks, the driver's commits and the broker are killed at every step of the sink: nothing is lost, nothing doubled."""
+"""Tasks, the driver's commits and the broker are killed at every step of the sink: nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ def killed(spark: SparkSession, proxy: CuttingProxy, stream: CountedStream, cut:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_kill_at_any_step_loses_and_doubles_nothing(spark: SparkSession, proxy: CuttingProxy, tmp_path: Path) -> None:
+def test_a_kill_at_any_step_loses_and_duplicates_nothing(
+    spark: SparkSession, proxy: CuttingProxy, tmp_path: Path
+) -> None:
     stream = CountedStream(tmp_path, make_topic(proxy.bootstrap))
 
     for cut in ALL_CUTS if KILLS else FEW_CUTS:
@@ -106,7 +108,7 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(spark: SparkSession, proxy
 @pytest.mark.slow
 @pytest.mark.timeout(120 + SECONDS_PER_KILL_MAX * (KILLS or FEW_RANDOM))
 @pytest.mark.parametrize("seed", [FIXED_SEED, None], ids=["fixed", "fresh"])
-def test_random_kills_lose_and_double_nothing(
+def test_random_kills_lose_and_duplicate_nothing(
     spark: SparkSession, proxy: CuttingProxy, tmp_path: Path, seed: int | None
 ) -> None:
     seed = random.randrange(1 << 32) if seed is None else seed

@@ -1,4 +1,4 @@
-"""The sink's protocol between tasks, driver and brokers, without Spark: who may write, who decides, what is left."""
+"""The sink's protocol between tasks, driver and brokers, without Spark."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from penstock.testing.apache_kafka import ApacheKafka
 from penstock.wire.api import txn_offset_commit
 from pyspark_penstock.batch_identity import BatchOffsets
-from pyspark_penstock.finish import PartlyWritten, finish, main, tell
+from pyspark_penstock.finish import PartlyWritten, finish, main, warn_of
 from pyspark_penstock.link import BrokerLink, LinkDown
-from pyspark_penstock.sink import Assignment, TaskDone, abort_batch, commit_batch, write_task
+from pyspark_penstock.sink import SinkBatch, TaskDone, abort_batch, commit_batch, write_task
 from pyspark_penstock.sink_state import (
-    Answer,
+    BatchAction,
     Content,
     Decided,
     LedgerMissing,
@@ -62,8 +62,8 @@ class Sink:
         )
         self.link = BrokerLink(self.options.link)
 
-    def given(self, batch: int, run: str) -> Assignment:
-        return Assignment(sink=f"sink-{self.query}", batch=batch, run=run, query=self.query, query_run=run)
+    def given(self, batch: int, run: str) -> SinkBatch:
+        return SinkBatch(sink=f"sink-{self.query}", batch=batch, run=run, query=self.query, query_run=run)
 
     def rows(self, batch: int, task: int, count: int = ROWS) -> list[pa.RecordBatch]:
         return [pa.record_batch({"value": [f"{batch}/{task}/{row}" for row in range(count)]})]
@@ -79,7 +79,7 @@ class Sink:
         self.commit(batch, [self.write(batch, run, task) for task in range(tasks)])
 
     def decide_only(self, batch: int, done: list[TaskDone]) -> None:
-        """The driver dies between the note in the ledger and the first commit."""
+        """The driver dies between its decision and the first commit."""
         ledger = SinkStore(self.link, self.given(batch, "").names, self.options.ledger_topic)
         state = ledger.read()
         assert state is not None
@@ -93,9 +93,9 @@ class Sink:
             written=written,
             content=content,
             output=f"topic {self.topic}",
-            run=done[0].assignment.query_run,
+            run=done[0].sink_batch.query_run,
         )
-        ledger.amend(lambda _: replace(state, decided=decided))
+        ledger.update(lambda _: replace(state, decided=decided))
 
     def state(self) -> SinkState | None:
         return SinkStore(self.link, self.given(0, "").names, self.options.ledger_topic).read()
@@ -104,7 +104,7 @@ class Sink:
         return open_transactions(self.link, f"sink-{self.query}")
 
     def expect(self, *batches: tuple[int, int]) -> None:
-        """Exactly the rows of these batches and tasks are in, and nothing is open."""
+        """Exactly the rows of these batches and tasks are committed, and no transaction is open."""
         assert self.left_open() == []
         expected = sorted(f"{batch}/{task}/{row}" for batch, task in batches for row in range(ROWS))
         assert sorted(values(self.bootstrap, self.topic)) == expected
@@ -112,7 +112,7 @@ class Sink:
 
 @pytest.fixture(scope="module", params=["penstock", pytest.param("kafka", marks=pytest.mark.needs("kafka-jars"))])
 def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Our broker, and Apache Kafka: the sink asks nothing that only one of them answers."""
+    """Our broker, and Apache Kafka: the sink uses no request that only one of them serves."""
     if request.param == "penstock":
         yield request.getfixturevalue("broker").bootstrap
         return
@@ -157,14 +157,14 @@ def test_a_driver_that_dies_before_it_decides_leaves_nothing(sink: Sink) -> None
 
 
 @pytest.mark.parametrize("ended", [0, 1, 2])
-def test_a_driver_that_dies_after_it_decided_is_made_good_by_the_next_run(sink: Sink, ended: int) -> None:
+def test_the_next_run_completes_a_batch_whose_driver_died_after_the_decision(sink: Sink, ended: int) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
     sink.decide_only(0, done)
     for each in done[:ended]:
         assert each.written is not None
-        end_transaction(sink.link, each.assignment.names.producer(each.generation, each.written), commit=True)
+        end_transaction(sink.link, each.sink_batch.names.producer(each.generation, each.written), commit=True)
 
-    # The replay may cut the rows into other tasks: what is decided is not written again whatever the cut.
+    # The replay may distribute the rows over other tasks: a decided batch is never written again.
     rows = [row for task in range(2) for row in sink.rows(0, task)]
     with BrokerLink(sink.options.link) as link:
         sink.commit(0, [write_task(link, sink.options, sink.given(0, "b"), 0, 0, rows)])
@@ -172,7 +172,7 @@ def test_a_driver_that_dies_after_it_decided_is_made_good_by_the_next_run(sink: 
     sink.expect((0, 0), (0, 1))
 
 
-def test_a_driver_that_dies_in_the_middle_of_its_note_holds_nobody_up(sink: Sink) -> None:
+def test_a_driver_that_dies_while_it_decides_blocks_no_later_run(sink: Sink) -> None:
     sink.whole(0, "a")
     sink.write(1, "a", 0)
     names = sink.given(0, "").names
@@ -190,8 +190,8 @@ def test_a_driver_that_dies_in_the_middle_of_its_note_holds_nobody_up(sink: Sink
             )
         ],
     )
-    answer = sink.link.ask(sink.link.coordinator(names.group), txn_offset_commit, request, 3)
-    assert answer.topics[0].partitions[0].error_code == 0
+    response = sink.link.call(sink.link.coordinator(names.group), txn_offset_commit, request, 3)
+    assert response.topics[0].partitions[0].error_code == 0
 
     # Nothing here is tried for longer than half a minute, and that transaction has a whole one.
     sink.whole(1, "b")
@@ -274,7 +274,7 @@ def test_a_task_that_sends_its_first_row_after_its_batch_failed_leaves_nothing_o
     sink.expect()
 
 
-def test_a_zombie_driver_cannot_commit_what_another_run_took_over(sink: Sink) -> None:
+def test_a_zombie_driver_cannot_commit_a_batch_that_another_run_took_over(sink: Sink) -> None:
     zombie = [sink.write(0, "a", task) for task in range(2)]
     sink.whole(0, "b")
 
@@ -310,7 +310,7 @@ def test_a_failed_batch_is_aborted_and_can_be_written_again(sink: Sink) -> None:
     sink.expect((0, 0), (0, 1))
 
 
-def test_an_abort_ends_what_killed_tasks_have_left_too(sink: Sink) -> None:
+def test_an_abort_also_ends_transactions_of_killed_tasks(sink: Sink) -> None:
     done = sink.write(0, "a", 0)
     sink.write(0, "a", 1)
     assert len(sink.left_open()) == 2
@@ -330,11 +330,11 @@ def test_an_abort_after_the_decision_leaves_the_batch_to_the_next_run(sink: Sink
     sink.expect((0, 0), (0, 1))
 
 
-def test_a_transaction_that_was_aborted_after_the_decision_is_written_again_alone(sink: Sink) -> None:
+def test_only_a_transaction_aborted_after_the_decision_is_written_again(sink: Sink) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
     sink.decide_only(0, done)
     # What a coordinator does to a transaction that is open for too long.
-    init_producer(sink.link, done[1].assignment.names.transactional_id(done[1].generation, 1, 0), 1000)
+    init_producer(sink.link, done[1].sink_batch.names.transactional_id(done[1].generation, 1, 0), 1000)
 
     sink.whole(0, "b")
     sink.whole(1, "b")
@@ -345,10 +345,10 @@ def test_a_transaction_that_was_aborted_after_the_decision_is_written_again_alon
 def test_a_lost_transaction_is_not_replaced_by_other_rows(sink: Sink) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
     sink.decide_only(0, done)
-    init_producer(sink.link, done[1].assignment.names.transactional_id(done[1].generation, 1, 0), 1000)
+    init_producer(sink.link, done[1].sink_batch.names.transactional_id(done[1].generation, 1, 0), 1000)
 
     for count in (ROWS - 1, 0):
-        with pytest.raises(SinkError, match="partly in"):
+        with pytest.raises(SinkError, match="partly committed"):
             sink.write(0, "b", 1, count=count)
     with pytest.raises(OtherBatch):
         sink.commit(0, [sink.write(0, "b", 0)])
@@ -357,9 +357,9 @@ def test_a_lost_transaction_is_not_replaced_by_other_rows(sink: Sink) -> None:
     sink.expect((0, 0), (0, 1))
 
 
-def test_a_transaction_that_is_gone_before_the_decision_fails_the_batch_whole(sink: Sink) -> None:
+def test_a_transaction_aborted_before_the_decision_fails_the_whole_batch(sink: Sink) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
-    init_producer(sink.link, done[1].assignment.names.transactional_id(done[1].generation, 1, 0), 1000)
+    init_producer(sink.link, done[1].sink_batch.names.transactional_id(done[1].generation, 1, 0), 1000)
 
     with pytest.raises(SinkError, match=r"kafka\.transaction\.timeout\.ms"):
         sink.commit(0, list(done))
@@ -423,7 +423,7 @@ def offsets(end: str, start: str = "0", planned: int = 1) -> BatchOffsets:
     return BatchOffsets(plan=f"{start}-{end}-{planned}", start=start, end=end, text=f'{{"t":{end}}}')
 
 
-def test_a_replay_is_recognized_by_its_offsets_whatever_rows_the_query_makes_of_them(sink: Sink) -> None:
+def test_a_replay_is_recognized_by_its_offsets_even_with_other_rows(sink: Sink) -> None:
     sink.commit(0, [sink.write(0, "a", 0)], offsets("5"))
 
     sink.commit(0, [sink.write(0, "b", 0, count=3)], offsets("5"))
@@ -456,7 +456,7 @@ def test_a_batch_that_does_not_continue_the_last_is_refused(sink: Sink) -> None:
 
     with pytest.raises(OtherBatch, match="does not begin where batch 0 in the sink ended"):
         sink.commit(1, [sink.write(1, "b", 0)], offsets("9", start="6"))
-    sink.options = replace(sink.options, resolution=Resolution(batch=1, answer=Answer.WRITE))
+    sink.options = replace(sink.options, resolution=Resolution(batch=1, action=BatchAction.WRITE))
     sink.commit(1, [sink.write(1, "c", 0)], offsets("9", start="6"))
 
     sink.expect((0, 0), (1, 0))
@@ -521,7 +521,7 @@ def test_a_late_attempt_of_a_batch_before_the_last_opens_nothing(sink: Sink) -> 
     sink.expect((0, 0), (0, 1), (1, 0), (1, 1))
 
 
-def test_a_replay_leaves_what_the_next_batch_has_written_alone(sink: Sink) -> None:
+def test_a_replay_does_not_touch_the_transactions_of_the_next_batch(sink: Sink) -> None:
     sink.commit(0, list(foreach_write(sink, 0, "a", "write of 0", 0, 1)))
     done = foreach_write(sink, 1, "b", "another driver", 0, 1)
 
@@ -531,7 +531,7 @@ def test_a_replay_leaves_what_the_next_batch_has_written_alone(sink: Sink) -> No
     sink.expect((0, 0), (0, 1), (1, 0), (1, 1))
 
 
-def test_a_query_that_takes_over_a_sink_commits_what_was_decided(sink: Sink) -> None:
+def test_a_query_that_takes_over_a_sink_commits_the_decided_batch(sink: Sink) -> None:
     sink.decide_only(0, [sink.write(0, "a", task) for task in range(2)])
     sink.options = replace(sink.options, ledger_missing="begin")
     given = replace(sink.given(0, "b"), query="another")
@@ -542,9 +542,9 @@ def test_a_query_that_takes_over_a_sink_commits_what_was_decided(sink: Sink) -> 
     sink.expect((0, 0), (0, 1), (7, 7))
 
 
-def test_a_batch_written_by_a_users_answer_is_not_written_again_by_its_replay(sink: Sink) -> None:
+def test_a_batch_written_by_resolve_batch_is_not_written_again_by_its_replay(sink: Sink) -> None:
     sink.commit(0, [sink.write(0, "a", 0)], offsets("5"))
-    sink.options = replace(sink.options, resolution=Resolution(batch=1, answer=Answer.WRITE))
+    sink.options = replace(sink.options, resolution=Resolution(batch=1, action=BatchAction.WRITE))
 
     for run in ("b", "c", "d"):
         sink.commit(1, [sink.write(1, run, 0)], offsets("9", start="6"))
@@ -559,8 +559,8 @@ def test_a_user_may_skip_a_batch_whose_state_has_expired(sink: Sink) -> None:
 
     with pytest.raises(LedgerMissing, match="resolveBatch to 1:skip"):
         sink.write(1, "b", 0)
-    told = Resolution(batch=1, answer=Answer.SKIP)
-    sink.options = replace(sink.options, ledger_missing="begin", resolution=told)
+    skip = Resolution(batch=1, action=BatchAction.SKIP)
+    sink.options = replace(sink.options, ledger_missing="begin", resolution=skip)
     sink.whole(1, "c")
     sink.options = replace(sink.options, ledger_missing="fail", resolution=None)
     sink.whole(1, "d")
@@ -571,7 +571,7 @@ def test_a_user_may_skip_a_batch_whose_state_has_expired(sink: Sink) -> None:
 
 def test_a_user_may_have_a_batch_of_a_taken_number_written_once(sink: Sink) -> None:
     sink.whole(0, "a")
-    sink.options = replace(sink.options, resolution=Resolution(batch=0, answer=Answer.WRITE))
+    sink.options = replace(sink.options, resolution=Resolution(batch=0, action=BatchAction.WRITE))
 
     for run in ("b", "c"):
         with BrokerLink(sink.options.link) as link:
@@ -584,7 +584,7 @@ def test_a_user_may_have_a_batch_of_a_taken_number_written_once(sink: Sink) -> N
 
 def test_a_user_may_have_a_batch_of_a_taken_number_skipped(sink: Sink) -> None:
     sink.commit(0, [sink.write(0, "a", 0)], offsets("5"))
-    sink.options = replace(sink.options, resolution=Resolution(batch=0, answer=Answer.SKIP))
+    sink.options = replace(sink.options, resolution=Resolution(batch=0, action=BatchAction.SKIP))
 
     sink.commit(0, [sink.write(0, "b", 0, count=3)], offsets("6", planned=2))
     sink.commit(1, [sink.write(1, "b", 0)], offsets("9", start="6"))
@@ -606,26 +606,26 @@ def test_a_complete_batch_is_not_written_again_when_its_transactional_ids_have_e
 
 
 def forgetful(link: BrokerLink, producers: list[Producer]) -> Commits:
-    """What brokers answer after transactional.id.expiration.ms, to the transactions of batch 0."""
+    """Brokers that have expired the transactional ids of batch 0 (transactional.id.expiration.ms)."""
     unknown = [each for each in producers if "-g1-" in (each.transactional_id or "")]
     known = commit_all(link, [each for each in producers if each not in unknown])
     return Commits(lost=known.lost, unknown=[*known.unknown, *unknown])
 
 
-def test_a_batch_whose_outcome_is_forgotten_stops_the_query_until_a_user_answers(
+def test_a_batch_with_a_forgotten_outcome_stops_the_query_until_it_is_resolved(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
     sink.decide_only(0, done)
     for each in done:
         assert each.written is not None
-        end_transaction(sink.link, each.assignment.names.producer(each.generation, each.written), commit=True)
+        end_transaction(sink.link, each.sink_batch.names.producer(each.generation, each.written), commit=True)
     monkeypatch.setattr("pyspark_penstock.sink.commit_all", forgetful)
 
     for batch in (0, 1):
         with pytest.raises(OutcomeUnknown, match="resolveBatch to 0:skip"):
             sink.write(batch, "b", 0)
-    sink.options = replace(sink.options, resolution=Resolution(batch=0, answer=Answer.SKIP))
+    sink.options = replace(sink.options, resolution=Resolution(batch=0, action=BatchAction.SKIP))
     sink.whole(0, "c")
     sink.whole(1, "c")
 
@@ -633,12 +633,12 @@ def test_a_batch_whose_outcome_is_forgotten_stops_the_query_until_a_user_answers
     sink.expect((0, 0), (0, 1), (1, 0), (1, 1))
 
 
-def test_a_batch_that_lost_rows_is_not_passed_over_by_the_next(sink: Sink) -> None:
+def test_a_batch_that_lost_rows_is_not_skipped_by_the_next(sink: Sink) -> None:
     done = [sink.write(0, "a", task) for task in range(2)]
     sink.decide_only(0, done)
-    init_producer(sink.link, done[1].assignment.names.transactional_id(done[1].generation, 1, 0), 1000)
+    init_producer(sink.link, done[1].sink_batch.names.transactional_id(done[1].generation, 1, 0), 1000)
 
-    with pytest.raises(SinkError, match=r"batch 0 is partly in: the transactions of tasks \[1\]"):
+    with pytest.raises(SinkError, match=r"batch 0 is partly committed: the transactions of tasks \[1\]"):
         sink.write(1, "b", 0)
 
 
@@ -685,7 +685,7 @@ def test_an_attempt_that_is_fenced_before_it_sent_a_row_takes_another_slot(
     sink.expect((0, 0))
 
 
-def test_a_second_driver_on_a_checkpoint_is_told_so(sink: Sink) -> None:
+def test_the_error_of_a_second_driver_on_a_checkpoint_says_so(sink: Sink) -> None:
     mine = [sink.write(0, "a", task) for task in range(2)]
     sink.whole(0, "b")
 
@@ -706,9 +706,9 @@ def test_tasks_without_rows_take_part_without_a_transaction(sink: Sink) -> None:
     sink.expect((0, 0))
 
 
-def test_a_batch_write_whose_driver_died_is_completed_by_whoever_comes_next(sink: Sink) -> None:
+def test_a_batch_write_whose_driver_died_is_completed_by_the_next_write(sink: Sink) -> None:
     name = f"penstock-spark-batch-{sink.query}"
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     done: list[TaskDone] = []
     for task in range(2):
         with BrokerLink(sink.options.link) as link:
@@ -718,7 +718,7 @@ def test_a_batch_write_whose_driver_died_is_completed_by_whoever_comes_next(sink
         generation=1, run="a", query=name, decided=Decided(batch=0, generation=1, written=written, output="topic t")
     )
     ledger = SinkStore(sink.link, given.names, sink.options.ledger_topic)
-    ledger.amend(lambda _: state)
+    ledger.update(lambda _: state)
 
     assert [(each.sink, each.transactions, each.lost) for each in finish(sink.link)] == [(name, 2, ())]
 
@@ -731,7 +731,7 @@ def test_a_batch_write_that_is_half_in_is_reported_until_it_is_forgotten(
     sink: Sink, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = f"{sink.query}-{uuid.uuid4().hex}"
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     done: list[TaskDone] = []
     for task in range(2):
         with BrokerLink(sink.options.link) as link:
@@ -739,7 +739,7 @@ def test_a_batch_write_that_is_half_in_is_reported_until_it_is_forgotten(
     written = tuple(each.written for each in done if each.written is not None)
     decided = Decided(batch=0, generation=1, written=written, content=Content(2 * ROWS, 0), output="topic t")
     state = SinkState(generation=1, run="a", query=name, decided=decided)
-    SinkStore(sink.link, given.names, sink.options.ledger_topic).amend(lambda _: state)
+    SinkStore(sink.link, given.names, sink.options.ledger_topic).update(lambda _: state)
     end_transaction(sink.link, given.names.producer(1, written[0]), commit=True)
     # As its coordinator does after transaction.timeout.ms.
     end_transaction(sink.link, given.names.producer(1, written[1]), commit=False)
@@ -747,8 +747,8 @@ def test_a_batch_write_that_is_half_in_is_reported_until_it_is_forgotten(
     for _ in range(2):
         (broken,) = finish(sink.link, f"{sink.query}-")
         assert (broken.sink, broken.lost, broken.rows) == (name, (1,), 2 * ROWS)
-        with pytest.warns(PartlyWritten, match=r"100 rows to topic t is partly in.*tasks \[1\] of 2"):
-            tell(broken)
+        with pytest.warns(PartlyWritten, match=r"100 rows to topic t is partly committed.*tasks \[1\] of 2"):
+            warn_of(broken)
         assert main([sink.bootstrap, sink.query]) == 1
     assert f"--forget {name}" in capsys.readouterr().out
     assert main([sink.bootstrap, "--forget", name]) == 0
@@ -762,13 +762,13 @@ def test_a_batch_write_of_another_ledger_topic_is_found_and_forgotten_there(
 ) -> None:
     name = f"{sink.query}-{uuid.uuid4().hex}"
     sink.options = replace(sink.options, ledger_topic=f"ledger-{sink.query}")
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     with BrokerLink(sink.options.link) as link:
         done = write_task(link, sink.options, given, 0, 0, sink.rows(0, 0))
     assert done.written is not None
     decided = Decided(batch=0, generation=1, written=(done.written,), content=Content(ROWS, 0), output="topic t")
     state = SinkState(generation=1, run="a", query=name, decided=decided)
-    SinkStore(sink.link, given.names, sink.options.ledger_topic).amend(lambda _: state)
+    SinkStore(sink.link, given.names, sink.options.ledger_topic).update(lambda _: state)
     end_transaction(sink.link, given.names.producer(1, done.written), commit=False)
 
     assert main([sink.bootstrap, sink.query]) == 0
@@ -783,21 +783,21 @@ def test_a_batch_write_whose_outcome_is_forgotten_is_not_called_aborted(
     sink: Sink, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"{sink.query}-{uuid.uuid4().hex}"
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     with BrokerLink(sink.options.link) as link:
         done = write_task(link, sink.options, given, 0, 0, sink.rows(0, 0))
     assert done.written is not None
     decided = Decided(batch=0, generation=1, written=(done.written,), content=Content(ROWS, 0), output="topic t")
     state = SinkState(generation=1, run="a", query=name, decided=decided)
-    SinkStore(sink.link, given.names, sink.options.ledger_topic).amend(lambda _: state)
+    SinkStore(sink.link, given.names, sink.options.ledger_topic).update(lambda _: state)
     end_transaction(sink.link, given.names.producer(1, done.written), commit=True)
     monkeypatch.setattr("pyspark_penstock.finish.commit_all", forgetful)
 
     for _ in range(2):
         (broken,) = finish(sink.link, f"{sink.query}-")
         assert (broken.lost, broken.unknown) == ((), (0,))
-        with pytest.warns(PartlyWritten, match=r"tasks \[0\] of 1 .* whether their rows are in is unknown"):
-            tell(broken)
+        with pytest.warns(PartlyWritten, match=r"tasks \[0\] of 1 .* whether their rows are committed is unknown"):
+            warn_of(broken)
         assert main([sink.bootstrap, sink.query]) == 1
     assert "aborted" not in capsys.readouterr().out
     assert main([sink.bootstrap, "--forget", name]) == 0
@@ -815,11 +815,11 @@ def test_a_driver_that_died_in_the_middle_of_its_note_does_not_hold_up_later_bat
     # Nothing here is tried for longer than half a minute, and that transaction has a whole one.
     assert finish(sink.link, f"{sink.query}-") == []
 
-    assert store.glance() == (False, None)
+    assert store.read_if_stable() == (False, None)
     end_transaction(sink.link, producer, commit=False)
 
 
-def test_a_sink_whose_name_begins_alike_is_left_alone_by_finish(sink: Sink) -> None:
+def test_finish_does_not_touch_a_sink_with_the_same_prefix(sink: Sink) -> None:
     sink.whole(0, "a")
 
     assert finish(sink.link, "sink-") == []
@@ -828,22 +828,24 @@ def test_a_sink_whose_name_begins_alike_is_left_alone_by_finish(sink: Sink) -> N
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
-def test_a_batch_write_whose_commit_was_not_answered_does_not_ask_for_a_second_copy(
+def test_a_batch_write_whose_commit_got_no_response_does_not_suggest_a_second_copy(
     sink: Sink, monkeypatch: pytest.MonkeyPatch, tasks: int
 ) -> None:
     name = f"{sink.query}-{uuid.uuid4().hex}"
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     done: list[TaskDone | None] = []
     for task in range(tasks):
         with BrokerLink(sink.options.link) as link:
             done.append(write_task(link, sink.options, given, task, 0, sink.rows(0, task)))
 
-    def unanswered(link: BrokerLink, producers: list[Producer]) -> Commits:
+    def no_response(link: BrokerLink, producers: list[Producer]) -> Commits:
         commit_all(link, producers[:1])
         raise LinkDown("it closed the connection")
 
-    monkeypatch.setattr("pyspark_penstock.sink.commit_all", unanswered)
-    with pytest.raises(SinkError, match=rf"{tasks * ROWS} rows to topic .* whether they are in is unknown.*batchId"):
+    monkeypatch.setattr("pyspark_penstock.sink.commit_all", no_response)
+    with pytest.raises(
+        SinkError, match=rf"{tasks * ROWS} rows to topic .* whether they are committed is unknown.*batchId"
+    ):
         sink.commit(0, done)
     abort_batch(sink.link, sink.options, 0, done)
 
@@ -851,11 +853,11 @@ def test_a_batch_write_whose_commit_was_not_answered_does_not_ask_for_a_second_c
     sink.expect(*((0, task) for task in range(tasks)))
 
 
-def test_a_batch_write_of_one_transaction_that_is_lost_is_not_called_partly_in(
+def test_a_lost_batch_write_of_one_transaction_is_not_reported_as_partly_committed(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"{sink.query}-{uuid.uuid4().hex}"
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     with BrokerLink(sink.options.link) as link:
         done = write_task(link, sink.options, given, 0, 0, sink.rows(0, 0))
 
@@ -865,7 +867,7 @@ def test_a_batch_write_of_one_transaction_that_is_lost_is_not_called_partly_in(
         return commit_all(link, producers)
 
     monkeypatch.setattr("pyspark_penstock.sink.commit_all", late)
-    with pytest.raises(SinkError, match="nothing of it is in, write it again"):
+    with pytest.raises(SinkError, match="nothing of it is committed, write it again"):
         sink.commit(0, [done])
     abort_batch(sink.link, sink.options, 0, [done])
 
@@ -873,9 +875,9 @@ def test_a_batch_write_of_one_transaction_that_is_lost_is_not_called_partly_in(
     sink.expect()
 
 
-def test_a_batch_write_that_nobody_decided_is_not_completed(sink: Sink) -> None:
+def test_an_undecided_batch_write_is_not_completed(sink: Sink) -> None:
     name = f"penstock-spark-batch-{sink.query}"
-    given = Assignment(sink=name, batch=0, run="a", query=name, is_fresh=True)
+    given = SinkBatch(sink=name, batch=0, run="a", query=name, is_fresh=True)
     with BrokerLink(sink.options.link) as link:
         done = write_task(link, sink.options, given, 0, 0, sink.rows(0, 0))
 

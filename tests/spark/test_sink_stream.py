@@ -1,4 +1,4 @@
-"""Streaming and batch writes in a real Spark: columns, modes, options, and what is refused before the first row."""
+"""Streaming and batch writes in a real Spark: columns, modes, options, and refusals before the first row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECONDS_MAX = 240
 
 
 def run_to_its_end(writer: Any) -> None:
-    """A streaming query over what there is now."""
+    """A streaming query over the available data."""
     run_query(writer.trigger(availableNow=True).start)
 
 
@@ -67,7 +67,7 @@ def test_every_column_becomes_its_part_of_the_record(spark: SparkSession, broker
     assert three.timestamp()[1] > one.timestamp()[1]
 
 
-def test_a_timestamp_column_that_was_not_asked_for_gives_the_time_of_writing(
+def test_a_timestamp_column_without_the_option_gives_the_time_of_writing(
     spark: SparkSession, broker: PenstockProcess
 ) -> None:
     topic = make_topic(broker.bootstrap)
@@ -127,7 +127,7 @@ def test_compressed_batches_are_read_by_others(spark: SparkSession, broker: Pens
         ),
     ],
 )
-def test_what_is_wrong_is_refused_before_the_first_row(
+def test_wrong_options_and_schemas_are_refused_before_the_first_row(
     spark: SparkSession, broker: PenstockProcess, columns: str, options: dict[str, str], says: str
 ) -> None:
     with pytest.raises(Exception, match=says) as refused:
@@ -309,7 +309,7 @@ def test_complete_mode_writes_the_whole_result_every_time(
     assert found == [("a", "2"), ("a", "4"), ("b", "1"), ("b", "2")]
 
 
-def test_update_mode_goes_through_each_batch_and_is_replayed_without_doubles(
+def test_update_mode_goes_through_each_batch_and_is_replayed_without_duplicates(
     spark: SparkSession, broker: PenstockProcess, tmp_path: Path
 ) -> None:
     topic, sink = make_topic(broker.bootstrap), f"updates-{uuid.uuid4().hex[:6]}"
@@ -330,9 +330,7 @@ def test_update_mode_goes_through_each_batch_and_is_replayed_without_doubles(
     assert found == [("a", "1"), ("a", "2"), ("b", "1"), ("c", "1")]
 
 
-def test_at_least_once_can_be_asked_for_and_needs_no_ledger(
-    spark: SparkSession, broker: PenstockProcess, tmp_path: Path
-) -> None:
+def test_at_least_once_needs_no_ledger(spark: SparkSession, broker: PenstockProcess, tmp_path: Path) -> None:
     stream = CountedStream(tmp_path, make_topic(broker.bootstrap))
     stream.add_batch()
 

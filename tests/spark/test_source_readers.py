@@ -1,6 +1,6 @@
-"""The readers as Spark's processes use them, against a real broker and without a JVM: what is planned and what is read.
+"""The readers as Spark's processes use them, against a real broker and without a JVM: planning and reading.
 
-Most bad days are tried here, where a day costs a second; test_source_spark.py has those that need Spark itself.
+Most failures are tested here, where a test takes a second; test_source_spark.py has those that need Spark itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Rows = list[tuple[int, int, bytes | None]]
 
 
 class Topics:
-    """One broker's topics, made and filled for a test."""
+    """Topics of one broker, created and filled for a test."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -96,8 +96,8 @@ class Topics:
 
     def _options(self, topic: str, options: Mapping[str, str]) -> dict[str, str]:
         chosen = {} if {"assign", "subscribePattern"} & options.keys() else {"subscribe": topic}
-        patient = {"kafka.default.api.timeout.ms": "90000", "kafkaConsumer.pollTimeoutMs": "90000"}
-        return {"kafka.bootstrap.servers": self.bootstrap, **patient, **chosen, **options}
+        waiting_reader = {"kafka.default.api.timeout.ms": "90000", "kafkaConsumer.pollTimeoutMs": "90000"}
+        return {"kafka.bootstrap.servers": self.bootstrap, **waiting_reader, **chosen, **options}
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def topics(broker: PenstockProcess) -> Topics:
 
 
 def tasks(reader: BatchReader | StreamReader | StreamReaderToLatest, partitions: Any) -> Rows:
-    """What the tasks of a plan read, each with a reader that has travelled to it."""
+    """The rows of a plan's tasks, each with an unpickled reader."""
     found: Rows = []
     for partition in partitions:
         travelled = pickle.loads(pickle.dumps(reader))
@@ -134,7 +134,7 @@ def running(topics: Topics) -> Iterator[list[StreamReader]]:
 # Where a batch begins and ends
 
 
-def test_a_batch_reads_all_there_is_of_every_partition(topics: Topics) -> None:
+def test_a_batch_reads_every_partition_to_its_end(topics: Topics) -> None:
     name = topics.make(partitions=2)
     topics.fill(name, b"a", b"b")
     topics.fill(name, b"c", partition=1)
@@ -212,7 +212,7 @@ def test_many_tasks_read_one_partition_once(topics: Topics) -> None:
     assert len(topics.batch(name, maxRecordsPerPartition="30").partitions()) == 4
 
 
-def test_large_topics_come_in_many_answers(topics: Topics) -> None:
+def test_a_large_topic_takes_many_fetch_responses(topics: Topics) -> None:
     name = topics.make()
     made = [b"%06d" % index * 100 for index in range(500)]
     for codec in ("none", "lz4", "zstd", "snappy", "gzip"):
@@ -221,7 +221,7 @@ def test_large_topics_come_in_many_answers(topics: Topics) -> None:
     assert values(found) == made[:100] * 5
 
 
-def test_what_was_not_committed_is_not_read_when_only_committed_records_are(topics: Topics) -> None:
+def test_a_read_committed_query_skips_uncommitted_records(topics: Topics) -> None:
     name = topics.make()
     producer = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": f"x-{name}", "log_level": 0})
     producer.init_transactions(ADMIN_SECONDS_MAX)
@@ -280,7 +280,7 @@ def test_the_first_batch_of_a_start_that_moves_is_empty(topics: Topics, running:
     assert values(tasks(repeated, repeated.partitions(begun, end))) == [b"between"]
 
 
-def test_a_trigger_takes_no_more_than_it_may(topics: Topics, running: list[StreamReader]) -> None:
+def test_a_trigger_reads_no_more_than_its_limit(topics: Topics, running: list[StreamReader]) -> None:
     name = topics.make()
     topics.fill(name, *[b"x" * 100] * 100)
     rows = topics.stream(name, maxOffsetsPerTrigger="10")
@@ -297,8 +297,8 @@ def test_a_trigger_takes_no_more_than_it_may(topics: Topics, running: list[Strea
 def test_a_trigger_waits_for_enough_but_not_for_ever(topics: Topics, running: list[StreamReader]) -> None:
     name = topics.make()
     reader = topics.stream(name, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
-    patient = topics.stream(name, minOffsetsPerTrigger="10", maxTriggerDelay="0ms")
-    running += [reader, patient]
+    waiting_reader = topics.stream(name, minOffsetsPerTrigger="10", maxTriggerDelay="0ms")
+    running += [reader, waiting_reader]
     limit = reader.getDefaultReadLimit()
     begun = reader.initialOffset()
     topics.fill(name, b"first")
@@ -306,8 +306,8 @@ def test_a_trigger_waits_for_enough_but_not_for_ever(topics: Topics, running: li
     assert after == {name: {"0": 1}}
     topics.fill(name, b"one more")
     assert reader.latestOffset(after, limit) == after
-    patient.latestOffset(begun, limit)
-    assert patient.latestOffset(after, limit) == {name: {"0": 2}}
+    waiting_reader.latestOffset(begun, limit)
+    assert waiting_reader.latestOffset(after, limit) == {name: {"0": 2}}
     topics.fill(name, *[b"many"] * 10)
     assert reader.latestOffset(after, limit) == {name: {"0": 12}}
 
@@ -324,7 +324,7 @@ def test_available_now_ends_where_it_looked_first(topics: Topics, running: list[
     assert reader.latestOffset(end, ALL) == end == {name: {"0": 1}}
 
 
-def test_what_has_been_processed_is_committed_to_a_group(topics: Topics, running: list[StreamReader]) -> None:
+def test_processed_offsets_are_committed_to_a_group(topics: Topics, running: list[StreamReader]) -> None:
     name = topics.make()
     reader = topics.stream(name, commitGroup=f"g-{name}")
     running.append(reader)
@@ -404,7 +404,7 @@ def test_a_topic_that_is_deleted_while_a_task_reads_it_is_an_error_or_its_end(
             assert sum(batch.num_rows for batch in batches) < 100
 
 
-def test_a_topic_that_is_created_anew_is_not_taken_for_the_old_one(
+def test_a_topic_that_is_created_again_is_not_mistaken_for_the_old_one(
     topics: Topics, running: list[StreamReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyspark_penstock.fetching.GONE_SECONDS", 0.2)
@@ -417,13 +417,13 @@ def test_a_topic_that_is_created_anew_is_not_taken_for_the_old_one(
     topics.delete(name)
     topics.make(name=name)
     topics.fill(name, b"new", b"newer")
-    with pytest.raises(DataLoss, match=f"Topic {name} has been deleted and created anew"):
+    with pytest.raises(DataLoss, match=f"Topic {name} has been deleted and created again"):
         stream.latestOffset(end, ALL)
-    with pytest.raises(DataLoss, match=f"{name}-0 was created anew"):
+    with pytest.raises(DataLoss, match=f"{name}-0 was created again"):
         tasks(batch, planned)
 
 
-def test_a_log_that_ends_before_what_was_read_is_an_error(
+def test_a_log_that_ends_before_the_offset_read_is_an_error(
     topics: Topics, running: list[StreamReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyspark_penstock.stream_reader.LOOKUP_SECONDS", 0.01)
@@ -472,8 +472,8 @@ def test_a_range_that_ends_with_the_marker_of_a_transaction_is_read_to_its_end(t
     assert values(read(topics.batch(name, **ends))) == [b"a"]
 
 
-def test_records_that_never_come_are_an_error_and_not_an_end(topics: Topics) -> None:
-    """Of a range that was planned on a longer log than the task finds."""
+def test_records_that_never_arrive_are_an_error_and_not_an_end(topics: Topics) -> None:
+    """The range was planned on a longer log than the task finds."""
     name = topics.make()
     topics.fill(name, b"a", b"b")
     reader = topics.batch(name, **{"kafkaConsumer.pollTimeoutMs": "1000"})
@@ -531,7 +531,7 @@ def test_without_admission_control_a_log_that_went_back_is_lost_data(topics: Top
         {"startingOffsets": "-100", "startingGroup": "g"},
     ],
 )
-def test_without_admission_control_what_needs_it_is_refused(topics: Topics, options: dict[str, str]) -> None:
+def test_without_admission_control_options_that_need_it_are_refused(topics: Topics, options: dict[str, str]) -> None:
     with pytest.raises(WrongOption, match=r"needs? PySpark 4\.2 or newer"):
         refuse_without_admission_control(topics.read_options("any", **options))
 
@@ -557,7 +557,7 @@ def test_a_stream_and_a_task_live_through_a_restart_of_the_broker() -> None:
         stream.stop()
 
 
-def test_brokers_that_are_not_there_are_named(topics: Topics) -> None:
+def test_unreachable_brokers_are_named(topics: Topics) -> None:
     gone = batch_reader(
         {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "kafka.default.api.timeout.ms": "300"},
         read_schema(ReadOptions.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})),

@@ -1,4 +1,4 @@
-"""Topics through Spark itself: batch and stream, what users write, and what they are told when it is wrong."""
+"""Topics through Spark itself: batch and stream, options of users, and errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_topic_is_a_table_with_the_connectors_columns(case: Case) -> None:
     assert (second.key, second.headers) == (None, None)
 
 
-def test_typed_values_are_columns_and_what_does_not_parse_is_found(case: Case) -> None:
+def test_typed_values_are_columns_and_values_that_do_not_parse_are_found(case: Case) -> None:
     case.fill(b'{"id": 1, "tags": ["a"]}', b"oops", b'{"id": "x"}')
     table = case.table(**{"value.format": "json", "value.schema": "id bigint, tags array<string>"})
     good = table.where("value_error is null").select("value.id", "value.tags").collect()
@@ -135,14 +135,14 @@ def test_a_stream_stops_and_goes_on_from_its_checkpoint(case: Case) -> None:
     assert case.drained(case.stream(startingOffsets="latest")) == []
 
 
-def test_a_stream_that_starts_at_the_end_reads_what_comes_after(case: Case) -> None:
+def test_a_stream_that_starts_at_the_end_reads_later_records(case: Case) -> None:
     case.fill(b"before")
     assert case.drained(case.stream(startingOffsets="latest")) == [[]]
     case.fill(b"after")
     assert case.drained(case.stream(startingOffsets="latest")) == [[b"after"]]
 
 
-def test_what_a_query_has_processed_shows_as_a_groups_offsets(case: Case) -> None:
+def test_the_offsets_of_a_query_are_visible_as_those_of_a_group(case: Case) -> None:
     case.fill(b"a", b"b", b"c")
     group = f"g-{case.topic}"
     case.drained(case.stream(commitGroup=group))
@@ -155,7 +155,7 @@ def test_what_a_query_has_processed_shows_as_a_groups_offsets(case: Case) -> Non
     assert [bytes(row.value) for row in follower.collect()] == [b"d"]
 
 
-def test_a_running_query_takes_up_new_partitions_and_lives_through_a_restart(
+def test_a_running_query_reads_new_partitions_and_survives_a_broker_restart(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with PenstockProcess() as broker:
@@ -205,7 +205,7 @@ def test_a_topic_that_does_not_exist_is_named(case: Case) -> None:
     assert "Topic nowhere does not exist" in refused(lambda: case.table(subscribe="nowhere").count())
 
 
-def test_lost_data_fails_a_query_unless_it_is_told_to_go_on(case: Case) -> None:
+def test_lost_data_fails_a_query_unless_fail_on_data_loss_is_false(case: Case) -> None:
     case.fill(b"a", b"b")
     assert case.drained(case.stream()) == [[b"a", b"b"]]
     case.fill(*[b"%d" % index for index in range(8)])
@@ -232,7 +232,7 @@ def test_no_secret_is_in_a_plan_or_an_error(case: Case, capfd: pytest.CaptureFix
     assert SECRET not in words + shown.out + shown.err
 
 
-def test_times_are_moments_whatever_the_session_calls_them(case: Case) -> None:
+def test_timestamps_are_instants_in_any_session_time_zone(case: Case) -> None:
     moment = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
     case.fill(b"a", timestamp=int(moment.timestamp() * 1000))
     shown = case.table().selectExpr("unix_millis(timestamp) as t").collect()[0].t

@@ -1,4 +1,4 @@
-"""The programs of examples/spark do what they say, in one session; the declarative pipeline in its own."""
+"""The programs of examples/spark, in one session; the declarative pipeline in its own."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_state_machine_for_each_key_goes_on_with_its_state_in_the_next_run(
     assert [row.user for row in second] == ["ada", "ada"]
 
 
-def test_a_slowly_changing_table_has_one_row_for_each_version_whatever_is_handed_over_again(
+def test_a_slowly_changing_table_has_one_row_for_each_version_after_repeated_batches(
     spark: SparkSession, broker: PenstockProcess, tmp_path: Path
 ) -> None:
     program = example("slowly_changing")

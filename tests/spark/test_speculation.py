@@ -1,4 +1,4 @@
-"""Spark starts slow tasks a second time on a real cluster, and the second attempts win: every row is in once."""
+"""Spark starts slow tasks a second time on a real cluster, and the second attempts win: every row is committed once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BATCHES = 1 + MICRO_BATCHES + 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """How one attempt of a task ended, as Spark's event log tells."""
+    """How one attempt of a task ended, from Spark's event log."""
 
     stage: int
     task: int

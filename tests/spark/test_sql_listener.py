@@ -1,4 +1,4 @@
-"""Topics in SQL, and what queries report about themselves, in one session."""
+"""Topics in SQL, and metrics of queries, in one session."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def put(bootstrap: str, topic: str, ids: range) -> None:
     assert producer.flush(60) == 0
 
 
-def test_topics_are_views_that_read_what_there_is_at_each_query(spark: SparkSession, broker: PenstockProcess) -> None:
+def test_a_view_of_a_topic_reads_to_its_current_end_at_each_query(spark: SparkSession, broker: PenstockProcess) -> None:
     orders, other = make_topic(broker.bootstrap, name="sql-orders"), make_topic(broker.bootstrap, name="sql.other")
     put(broker.bootstrap, orders, range(5))
 
@@ -50,7 +50,7 @@ def test_topics_are_views_that_read_what_there_is_at_each_query(spark: SparkSess
     assert spark.table(views[other]).selectExpr("cast(value as string)").collect()[0][0].startswith('{"id": 0')
 
 
-def test_a_table_of_the_catalog_says_how_to_give_it_options_and_takes_them_with_a_query(
+def test_a_table_of_the_catalog_takes_its_options_with_a_query_and_says_so(
     spark: SparkSession, broker: PenstockProcess
 ) -> None:
     topic = make_topic(broker.bootstrap)
@@ -101,7 +101,7 @@ def test_a_listener_shows_rows_times_offsets_and_lag_of_a_query(
 
 
 def scraped_until(url: str, *parts: Any) -> str:
-    """The metrics once a line has all these parts: events come a moment after what they tell of."""
+    """The metrics once a line has all these parts: events arrive a moment after their cause."""
     deadline = Deadline(EVENT_SECONDS_MAX)
     while True:
         with urllib.request.urlopen(url, timeout=30) as response:

@@ -104,7 +104,7 @@ SAME: dict[str, list[str]] = {
 }
 
 
-def test_json_means_what_from_json_says(spark: SparkSession) -> None:
+def test_json_has_the_results_of_from_json(spark: SparkSession) -> None:
     """Field by field, in UTC: a value has one field, and `from_json` leaves null what we refuse."""
     columns = {kind: f"f{index}" for index, kind in enumerate(SAME)}
     schema = ", ".join(f"{name} {kind}" for kind, name in columns.items())
@@ -139,7 +139,7 @@ ROWS = """
 
 
 @pytest.mark.parametrize("name", ["json", "avro"])
-def test_what_the_sink_encodes_the_source_reads_back(
+def test_the_source_reads_back_the_values_that_the_sink_encodes(
     spark: SparkSession, broker: PenstockProcess, topic: str, name: str
 ) -> None:
     rows = spark.sql(ROWS)

@@ -23,7 +23,7 @@ OF_ANOTHER_SPARK = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_HOM
 @pytest.mark.parametrize(
     "version", [pytest.param(each, marks=pytest.mark.needs(f"pyspark-{each}")) for each in VERSIONS]
 )
-def test_a_supported_version_reads_and_writes_and_refuses_what_it_cannot_do(
+def test_a_supported_version_reads_and_writes_and_refuses_unsupported_options(
     broker: PenstockProcess, tmp_path: Path, version: str
 ) -> None:
     path = os.pathsep.join([str(spark_folder(HERE.parents[1], version)), os.environ.get("PYTHONPATH", "")])

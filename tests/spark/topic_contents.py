@@ -1,4 +1,4 @@
-"""Topics made and read as a strict consumer does: only what is committed."""
+"""Creates topics, and reads their committed records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_topic(bootstrap: str, partitions: int = 2, name: str = "out") -> str:
 
 
 def committed(bootstrap: str, topic: str) -> list[Message]:
-    """Every committed record; fails if a transaction stays open, behind which nothing is read."""
+    """Every committed record; fails if a transaction stays open, which would block the read."""
     ends = settled_ends(bootstrap, topic)
     consumer = Consumer(
         {
@@ -39,7 +39,7 @@ def committed(bootstrap: str, topic: str) -> list[Message]:
         ended: set[int] = set()
         while len(ended) < len(ends):
             message = consumer.poll(SECONDS_MAX)
-            assert message is not None, f"{topic}: no answer"
+            assert message is not None, f"{topic}: no response"
             if not message.error():
                 found.append(message)
             elif message.offset() >= ends[message.partition()]:
@@ -52,7 +52,7 @@ def committed(bootstrap: str, topic: str) -> list[Message]:
 def settled_ends(bootstrap: str, topic: str) -> dict[int, int]:
     """Where each partition ends, once no transaction is open in it.
 
-    Kafka's coordinator answers that a transaction is ended before it has told every partition.
+    Kafka's coordinator responds to EndTxn before the markers are in every partition.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     partitions = list(admin.list_topics(topic, timeout=SECONDS_MAX).topics[topic].partitions)
@@ -68,8 +68,8 @@ def settled_ends(bootstrap: str, topic: str) -> dict[int, int]:
 
 def log_ends(admin: AdminClient, topic: str, partitions: list[int], level: IsolationLevel) -> dict[int, int]:
     wanted = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
-    asked = admin.list_offsets(wanted, isolation_level=level, request_timeout=SECONDS_MAX)
-    return {place.partition: int(answer.result(SECONDS_MAX).offset) for place, answer in asked.items()}
+    requested = admin.list_offsets(wanted, isolation_level=level, request_timeout=SECONDS_MAX)
+    return {place.partition: int(result.result(SECONDS_MAX).offset) for place, result in requested.items()}
 
 
 def values(bootstrap: str, topic: str) -> list[str]:

@@ -44,7 +44,7 @@ class Story:
         return reader.option("subscribe", topic).options(**more).load()
 
     def copied(self, name: str, **more: str) -> None:
-        """What is available now goes from one topic to the other, exactly once."""
+        """Copy the available records from one topic to the other, exactly once."""
         source = self.spark.readStream.format("penstock").option("kafka.bootstrap.servers", self.bootstrap)
         rows = source.option("subscribe", self.topic).options(**more).load().select("key", "value")
         writer = rows.writeStream.format("penstock").option("kafka.bootstrap.servers", self.bootstrap)
@@ -52,7 +52,7 @@ class Story:
         run_query(writer.trigger(availableNow=True).start)
 
     def keys(self) -> list[int]:
-        """What the copies are of, in order."""
+        """The keys of the copies, in order."""
         found = self.table(self.copy, **{"kafka.isolation.level": "read_committed"}).selectExpr(
             "cast(cast(key as string) as int) as key"
         )

@@ -1,7 +1,7 @@
-"""What is not there, said as Kafka says it when it is not configured.
+"""APIs of features that are not available, with the responses of a Kafka that is not configured for them.
 
-ACLs (29 to 31), SASL on a plain listener (17, 36), delegation tokens (38 to 41), SCRAM credentials (50), features (57),
-brokers to unregister (64). A client that asks learns that there is none, and of what.
+ACLs (29 to 31), SASL on a plain listener (17, 36), delegation tokens (38 to 41), SCRAM credentials (50), updates of
+features (57), brokers to unregister (64).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ANONYMOUS_NAME = "ANONYMOUS"
 
 
 class Absent:
-    """Answers for everything that has not been set up."""
+    """Responds for features that are not configured."""
 
     def __init__(self, *, controller: Controller) -> None:
         self._image = controller.image

@@ -1,7 +1,7 @@
-"""Administrative changes in the broker's log: who did what, one line for each thing that changed.
+"""Administrative changes in the broker's log: who did what, one line per change.
 
-The lines are made from a request and its response, when the response is ready: an API in `CHANGES` logs what it has
-changed and nothing else, whatever its handler does.
+The lines are made from a request and its response, when the response is ready, so that the handlers of the APIs in
+`CHANGES` need not log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.model.turns import Turns
 from penstock.observe.log import Logger
 
 LINES_PER_REQUEST_MAX = 100
-"""Of one request; a last line counts the rest."""
+"""Most lines for one request; a last line counts the rest."""
 ITEMS_PER_LINE_MAX = 20
 NO_GENERATION = -1
 HIDDEN = "[hidden]"
@@ -29,12 +29,12 @@ OFFSET_COMMIT = 8
 Line = tuple[str, dict[str, Any]]
 """An event and its fields."""
 Changes = Callable[[Any, Any], Iterator[Line | None]]
-"""What a request and its response say was changed; None is a step on the way to the next line."""
+"""The lines for a request and its response; None is a step without a line."""
 T = TypeVar("T")
 
 
 class AdminLog:
-    """Writes the lines, with who asked: user, client id and address."""
+    """Writes the lines, with the user, client id and address of the request."""
 
     def __init__(self, log: Logger, *, is_managed: Callable[[str], bool], turns: Turns) -> None:
         self._log = log
@@ -59,7 +59,7 @@ class AdminLog:
             pass
 
     def _steps(self, context: RequestContext, lines: Iterable[Line | None]) -> Iterator[None]:
-        """Write the lines; between two steps is a good moment to stop for a while."""
+        """Write the lines; the caller may pause between two steps."""
         who = {"user": context.user, "client_id": context.client_id, "peer": context.connection.peer}
         count = 0
         for line in lines:
@@ -73,7 +73,7 @@ class AdminLog:
             self._log.info("more_of_the_same_request", lines=count - LINES_PER_REQUEST_MAX, **who)
 
     def _of_commits(self, api: Api) -> Handler:
-        """Members commit all the time; a commit from outside of a group that has had members is an operator's."""
+        """Log only commits of operators: those from outside of a group that has had members."""
         handler, is_managed = api.handle, self._is_managed
 
         def handle(context: RequestContext, request: Any) -> Eventual[Any]:
@@ -88,7 +88,7 @@ class AdminLog:
     ) -> Eventual[Any]:
         if not isinstance(result, Deferred):
             return self._log_changes(context, request, result, changes)
-        # What was asked is done also for a client that disconnects meanwhile.
+        # The change is made, and logged, also for a client that disconnects meanwhile.
         later = cast("Deferred[object]", result)
         return later.then(
             lambda response: self._log_changes(context, request, response, changes), shielded=context.connection.report
@@ -96,14 +96,14 @@ class AdminLog:
 
     @in_turns
     async def _log_changes(self, context: RequestContext, request: Any, response: T, changes: Changes) -> T:
-        """Log what a response says was changed, in as many turns of the loop as that takes."""
+        """Log the changes in a response, over several turns of the loop if there are many."""
         if response is not None:
             await self._turns.run(self._steps(context, changes(request, response)))
         return response
 
 
 def first(items: Iterable[T]) -> list[T | str]:
-    """As many as go on a line."""
+    """The first items, as many as a line may have, and the count of the rest."""
     left = iter(items)
     shown: list[T | str] = list(islice(left, ITEMS_PER_LINE_MAX))
     more = sum(1 for _ in left)
@@ -222,7 +222,7 @@ def offsets_set(request: Any, response: Any) -> Iterator[Line | None]:
 
 
 def members_removed(request: Any, response: Any) -> Iterator[Line | None]:
-    """An operator names static members; a member that leaves names itself."""
+    """Log only members removed by an operator, who names static members; a member that leaves has its member id."""
     removed = [each.group_instance_id for each in response.members if not each.member_id and not each.error_code]
     if removed and not response.error_code:
         yield "group_members_removed", {"group": request.group_id, "instances": first(removed)}
@@ -280,4 +280,4 @@ CHANGES: Mapping[int, Changes] = {
     47: offsets_deleted,
     49: quotas_changed,
 }
-"""What each API that changes something logs, by its key; OffsetCommit aside, which is for members first."""
+"""The lines of each API that makes administrative changes, by its key; `AdminLog.logged` handles OffsetCommit."""

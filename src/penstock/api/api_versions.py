@@ -1,7 +1,7 @@
-"""ApiVersions (18), v0 to v4: what this broker can be asked. The first request of every modern client.
+"""ApiVersions (18), v0 to v4: the APIs and versions of this broker. The first request of every modern client.
 
-Names of client software (v3+) are checked as Kafka checks them. Features tell clients which protocols of groups and of
-transactions they may use.
+Names of client software (v3+) are checked as in Kafka. Features show clients which group protocol and which transaction
+version they may use.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from penstock.model.generated_errors import InvalidRequest, UnsupportedVersion
 from penstock.wire.api import api_versions as gen
 
 FEATURES = {"group.version": 1, "transaction.version": 2}
-"""Each feature's level: the consumer protocol, and transactions that raise their producer's epoch each."""
+"""Level of each feature: the consumer group protocol, and transactions that bump the producer epoch."""
 
 FEATURE_MIN = 0
 LEVEL_ZERO_FROM = 4
 FEATURES_EPOCH = 1
-"""Clients believe the features of the greatest epoch; these never change."""
+"""Clients use the features of the greatest epoch; these never change."""
 
 SOFTWARE_FROM = 3
 SOFTWARE_CHARS_MAX = 64
-"""Kept of the name and of the version of client software, which become labels of a metric."""
+"""Characters kept of a client's software name and version, which become labels of a metric."""
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class ApiVersions:
-    """Tells the rows of the registry, which is complete only after this handler is part of it."""
+    """Lists the rows of the registry, which is complete only after this handler is part of it."""
 
     def __init__(self, advertised: Callable[[], list[tuple[int, int, int]]]) -> None:
         self._advertised = advertised
@@ -48,7 +48,7 @@ class ApiVersions:
                 request.client_software_name[:SOFTWARE_CHARS_MAX],
                 request.client_software_version[:SOFTWARE_CHARS_MAX],
             )
-        # Older clients take a feature that may be at level 0 for a broken one, so it is not shown to them.
+        # Older clients reject a feature with a minimum level of 0, so it is not sent to them.
         shown = FEATURES if context.api_version >= LEVEL_ZERO_FROM else {}
         return gen.Response(
             api_keys=self._rows(),
@@ -64,7 +64,7 @@ class ApiVersions:
         )
 
     def unsupported(self) -> gen.Response:
-        """The response to an unknown version, in the oldest encoding: which versions of this request are known."""
+        """The response to an unknown version: the known versions of ApiVersions. It is encoded as version 0."""
         return gen.Response(
             error_code=UnsupportedVersion.code,
             api_keys=[row for row in self._rows() if row.api_key == gen.API_KEY],

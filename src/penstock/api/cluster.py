@@ -1,6 +1,6 @@
-"""Metadata (3) and DescribeCluster (60): who is in the cluster, and who leads what.
+"""Metadata (3) and DescribeCluster (60), every version: the brokers, the topics and their leaders.
 
-Every version of both. A topic that is made because somebody asked for it is in the very answer to that request.
+A topic that Metadata creates automatically is in the response to the same request.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from penstock.wire.api import metadata as gen
 from penstock.wire.slices import each
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-"""Read, write, create, delete, alter, describe, and both of configs: all there is where nobody is checked."""
+"""Read, write, create, delete, alter, describe, and both of configs: without ACLs every operation is authorized."""
 
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-OPERATIONS_UNSAID = -(2**31)
+OPERATIONS_NOT_REQUESTED = -(2**31)
 NO_BROKER = -1
 VERSION_LATEST = 13
 ENDPOINT_OF_BROKERS = 1
 ENDPOINT_OF_CONTROLLERS = 2
 TOPICS_AT_ONCE_MAX = 16
-"""Topics described in one turn of the loop, of more one after another: each may have many partitions."""
+"""Topics described in one turn of the loop: each may have many partitions."""
 
 Found = TopicState | str | bytes
 """A topic, or the name or the id of one that does not exist."""
 
 
 class Cluster:
-    """Answers from the metadata image; makes missing topics where both sides allow it."""
+    """Responds from the metadata image; creates missing topics where client and broker allow it."""
 
     def __init__(self, *, controller: Controller, config: LiveConfig, changes: AdminLog) -> None:
         self._controller = controller
@@ -85,7 +85,7 @@ class Cluster:
     ) -> gen.Response:
         wanted = [NewTopic(name=name) for name in missing if name_fault(name) is None]
         if wanted:
-            # Where it fails, whoever asked learns that the topic is not there, and asks again.
+            # Where the creation fails, the response says that the topic is unknown, and the client retries.
             with suppress(BrokerError):
                 made = [each for each in await self._controller.create_topics(wanted) if isinstance(each, TopicState)]
                 lines = [
@@ -109,7 +109,7 @@ class Cluster:
     def _by_id(
         self, context: RequestContext, request: gen.Request, topics: list[gen.MetadataRequestTopic]
     ) -> gen.Response:
-        """An id wins over a name beside it, and topics asked for by name alone are left out, as in Kafka."""
+        """An id takes precedence over a name beside it; topics requested by name alone are left out, as in Kafka."""
         found: list[Found] = []
         absent: list[Found] = []
         for topic_id in dict.fromkeys(topic.topic_id for topic in topics if topic.topic_id != TOPIC_ID_ZERO):
@@ -122,7 +122,7 @@ class Cluster:
 
     def _respond(self, context: RequestContext, request: gen.Request, found: Sequence[Found]) -> gen.Response:
         reach = Reach(self._image.brokers.values(), context.connection.listener, context.api_version)
-        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_UNSAID
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_REQUESTED
 
         def result(topic: Found) -> gen.MetadataResponseTopic:
             if isinstance(topic, str):
@@ -148,7 +148,7 @@ class Cluster:
             controller_id=self._image.controller_id,
             topics=each(found, result, at_once_max=TOPICS_AT_ONCE_MAX),
             cluster_authorized_operations=(
-                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_UNSAID
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_REQUESTED
             ),
         )
 
@@ -166,13 +166,13 @@ class Cluster:
                 for broker, at in reach.endpoints
             ],
             cluster_authorized_operations=(
-                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_UNSAID
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_REQUESTED
             ),
         )
 
 
 class Reach:
-    """The brokers as a client of one listener can reach them."""
+    """The brokers that a client of one listener can reach, and their endpoints."""
 
     def __init__(self, brokers: Iterable[BrokerState], listener: str, version: int = VERSION_LATEST) -> None:
         self.endpoints: list[tuple[BrokerState, BrokerEndpoint]] = []
@@ -195,7 +195,7 @@ class Reach:
             error = ListenerNotFound.code if elsewhere else LeaderNotAvailable.code
             leader = NO_BROKER
         elif offline and self._version == 0:
-            # The first clients take every broker named here for one that is up.
+            # Clients of version 0 expect every broker in the list to be up.
             error = ReplicaNotAvailable.code
         if offline and self._version == 0:
             replicas = [broker for broker in replicas if broker in up]
@@ -220,7 +220,7 @@ def name_fault(name: str) -> BrokerError | None:
 
 
 def refused(topics: list[gen.MetadataRequestTopic]) -> gen.Response:
-    """A request that makes no sense as a whole: each topic is told so, and nothing else is said."""
+    """Fail every topic of an invalid request; the response has nothing else."""
 
     def refusal(topic: gen.MetadataRequestTopic) -> gen.MetadataResponseTopic:
         return gen.MetadataResponseTopic(error_code=InvalidRequest.code, name=topic.name or "", topic_id=topic.topic_id)

@@ -1,7 +1,7 @@
 """DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44) and ListConfigResources (74), every version.
 
-Topics, brokers and groups have settings, and loggers have levels (`penstock.api.logger_levels`). No metrics are taken
-from clients, so a subscription is described as empty and cannot be made.
+Topics, brokers and groups have settings, and loggers have levels (`penstock.api.logger_levels`). The broker does not
+collect metrics from clients, so a subscription is described as empty and cannot be created.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from penstock.wire.api import list_config_resources as listed
 from penstock.wire.slices import each
 
 DESCRIBED_AT_ONCE_MAX = 4
-"""Resources of one request that are described in one turn of the loop, of more one after another."""
+"""Resources of one request that are described in one turn of the loop."""
 
 DESCRIBED_KEPT_MAX = 16
-"""Results that are kept for the case that the same request asks for them again."""
+"""Results kept in case that the same request repeats a resource."""
 
 TYPES_LISTED = (
     ResourceType.TOPIC,
@@ -43,7 +43,7 @@ TYPES_LISTED = (
 
 
 class Configs:
-    """Tells settings with their sources, and hands changes to the controller."""
+    """Describes settings with their sources, and passes changes to the controller."""
 
     def __init__(self, *, controller: Controller, config: LiveConfig, levels: Levels) -> None:
         self._controller = controller
@@ -60,7 +60,7 @@ class Configs:
         )
 
     def describe_configs(self, context: RequestContext, request: gen.Request) -> gen.Response:
-        """A resource that is asked for twice is answered twice, as Kafka answers it, but described once."""
+        """Describe the resources; a repeated one is in the response as often, as in Kafka, but computed once."""
         described_already: dict[tuple[int, str, tuple[str, ...]], gen.DescribeConfigsResult] = {}
 
         def describe(resource: gen.DescribeConfigsResource) -> gen.DescribeConfigsResult:
@@ -76,7 +76,7 @@ class Configs:
 
     def _describe(self, resource: gen.DescribeConfigsResource, request: gen.Request) -> gen.DescribeConfigsResult:
         result = gen.DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
-        # An empty list of keys asks for all of them, like none at all.
+        # An empty list of keys requests all of them, as null does.
         names = resource.configuration_keys or None
         try:
             if resource.resource_type == ResourceType.BROKER_LOGGER:
@@ -86,7 +86,7 @@ class Configs:
             entries = self._entries(resource.resource_type, resource.resource_name, names)
         except BrokerError as error:
             result.error_code = error.code
-            # Kafka has no words for a missing topic here.
+            # Kafka's message for a missing topic is empty here.
             result.error_message = "" if isinstance(error, UnknownTopicOrPartition) else error.wire_message
             return result
         result.configs = [
@@ -227,7 +227,7 @@ class Configs:
 
 
 def logger_changes(changes: Sequence[ConfigChange]) -> list[ConfigChange]:
-    """Changes of levels, which are this broker's own. One that is there twice goes the way of all, and is refused."""
+    """Changes of logger levels, which this broker applies itself. The controller refuses a repeated resource."""
     times = Counter(change.name for change in changes if change.resource_type == ResourceType.BROKER_LOGGER)
     return [
         change

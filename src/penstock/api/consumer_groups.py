@@ -1,9 +1,9 @@
-"""ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69), every version: groups whose coordinator assigns."""
+"""ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69), every version: groups of the consumer protocol."""
 
 from __future__ import annotations
 
-from penstock.api.group_asking import ask, when_committed
-from penstock.api.groups import GROUP_OPERATIONS, OPERATIONS_UNSAID, client_host
+from penstock.api.coordinator_requests import submit, when_committed
+from penstock.api.groups import GROUP_OPERATIONS, OPERATIONS_NOT_REQUESTED, client_host
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.coordinator.step import Result
@@ -25,7 +25,7 @@ CONSUMER = "consumer"
 
 
 class ConsumerGroups:
-    """Hands heartbeats to the coordinators of their groups, and shows those groups."""
+    """Passes heartbeats to the coordinators of their groups, and describes the groups."""
 
     def __init__(self, *, coordinators: GroupCoordinatorService, config: LiveConfig, turns: Turns) -> None:
         self._turns = turns
@@ -38,7 +38,7 @@ class ConsumerGroups:
             Api(key=69, versions=range(2), handle=self.describe),
         )
 
-    def _spoken(self) -> bool:
+    def _is_enabled(self) -> bool:
         return CONSUMER in self._config.current.group_coordinator_rebalance_protocols
 
     def heartbeat(self, context: RequestContext, request: beat_api.Request) -> Eventual[beat_api.Response]:
@@ -60,30 +60,30 @@ class ConsumerGroups:
             client_host=client_host(context),
             version=context.api_version,
         )
-        if not self._spoken():
+        if not self._is_enabled():
             return heartbeat_response(UnsupportedVersion())
-        return ask(self._coordinators, request.group_id, command, heartbeat_response)
+        return submit(self._coordinators, request.group_id, command, heartbeat_response)
 
     @in_turns
     async def describe(self, context: RequestContext, request: describe_api.Request) -> Eventual[describe_api.Response]:
-        operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_UNSAID
-        asked: list[GroupCoordinatorContext] = []
+        operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_NOT_REQUESTED
+        coordinators: list[GroupCoordinatorContext] = []
         groups: dict[str, describe_api.DescribedGroup] = {}
         for name in dict.fromkeys(request.group_ids):
             try:
-                if not self._spoken():
+                if not self._is_enabled():
                     raise UnsupportedVersion()
                 if not name:
                     raise InvalidGroupId()
                 coordinator = self._coordinators.of(name)
                 groups[name] = described(coordinator, name, operations)
-                asked.append(coordinator)
+                coordinators.append(coordinator)
             except BrokerError as error:
                 groups[name] = refused_group(name, error)
             if self._turns.spent():
                 await self._turns.pause()
         return when_committed(
-            asked,
+            coordinators,
             describe_api.Response(groups=each(request.group_ids, groups.__getitem__)),
             lambda error: describe_api.Response(
                 groups=each(request.group_ids, lambda name: refused_group(name, error))

@@ -1,8 +1,8 @@
-"""FindCoordinator (10), every version: who looks after a group, a transaction or a share partition.
+"""FindCoordinator (10), every version: the coordinator of a group, a transactional id or a share partition.
 
-A group is looked after by the leader of its partition of `__consumer_offsets`, which is made when the first group is
-looked for: the question then waits for it, as an error would only make every client ask again. Likewise a transactional
-id, in `__transaction_state`. Share partitions are this broker's own, as long as it is alone.
+The coordinator of a group is the leader of its partition of `__consumer_offsets`. The first request creates that topic
+and waits for it, since an error would only make every client retry; likewise `__transaction_state` for a transactional
+id. This broker is the coordinator of all share partitions, as long as it is the only one.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ SHARE = 2
 BATCHED_FROM = 4
 SHARE_KEY_PARTS = 3
 TOPIC_ID_CHARACTERS = 22
-NOBODY = -1
+NO_NODE = -1
 
 
 class Coordinators:
-    """Names the broker to ask, where clients of the asking listener find it."""
+    """Finds coordinators, with their endpoints on the listener of the request."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Coordinators:
 
     @in_turns
     async def _make_and_respond(self, context: RequestContext, request: gen.Request) -> gen.Response:
-        # Where it cannot be made, the response says that there is no coordinator yet.
+        # Where the topic cannot be created, the response is CoordinatorNotAvailable.
         with suppress(BrokerError):
             if request.key_type == GROUP:
                 await self._internal.ensure_offsets()
@@ -93,18 +93,18 @@ class Coordinators:
 
     def _find(self, context: RequestContext, key: str, key_type: int) -> gen.Coordinator:
         try:
-            node_id = self._keeper(key, key_type)
-            at = self._place(context, node_id)
+            node_id = self._coordinator_id(key, key_type)
+            at = self._endpoint(context, node_id)
         except BrokerError as error:
-            # The message of a bad share key is left empty, as Kafka leaves it.
+            # The message for an invalid share key is empty, as in Kafka.
             message = "" if key_type == SHARE else error.wire_message
             return gen.Coordinator(
-                key=key, node_id=NOBODY, host="", port=NOBODY, error_code=error.code, error_message=message
+                key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=error.code, error_message=message
             )
         return gen.Coordinator(key=key, node_id=node_id, host=at.host, port=at.port)
 
-    def _keeper(self, key: str, key_type: int) -> int:
-        """The broker that looks after something; -1 where nobody does."""
+    def _coordinator_id(self, key: str, key_type: int) -> int:
+        """The broker id of a coordinator; -1 where the partition has no leader."""
         if key_type not in (GROUP, TRANSACTION, SHARE):
             raise InvalidRequest()
         if key_type == SHARE:
@@ -116,11 +116,11 @@ class Coordinators:
             raise CoordinatorNotAvailable()
         partition = coordinators.partition_of(key)
         leader = topic.partitions[partition].leader
-        if leader == self._config.current.broker_id and not coordinators.can_keep(partition):
+        if leader == self._config.current.broker_id and not coordinators.is_online(partition):
             raise CoordinatorNotAvailable()
         return leader
 
-    def _place(self, context: RequestContext, broker_id: int) -> BrokerEndpoint:
+    def _endpoint(self, context: RequestContext, broker_id: int) -> BrokerEndpoint:
         broker = self._image.brokers.get(broker_id)
         at = broker.endpoint(context.connection.listener) if broker is not None else None
         if at is None:

@@ -1,4 +1,4 @@
-"""From a frame to its response: header, version check, decoding, the handler, encoding."""
+"""Turns a frame into a response: header, version check, decoding, the handler, encoding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.wire.slices import SlicedMessage
 API_VERSIONS = 18
 
 RESPONSE_BYTES_MAX = 100 << 20
-"""A response that is made in slices ends here: clients refuse a longer one, and its memory has to be bounded."""
+"""Greatest size of a response that is made in slices: clients refuse a longer one, and it bounds the memory."""
 
 PREFIX = struct.Struct("!ii")
 PREFIX_FLEXIBLE = struct.Struct("!iib")
@@ -79,7 +79,7 @@ class Dispatcher:
     async def _decode_later(
         self, connection: Connection, api: BoundApi, header: RequestHeader, frame: memoryview
     ) -> Outcome:
-        """Serve a request with so many elements that a thread has to decode it. The connection is held meanwhile."""
+        """Decode a large request in a thread, then serve it. The connection is held meanwhile."""
         decoding = asyncio.get_running_loop().run_in_executor(
             self._threads, api.decode, frame, header.body_offset, header.api_version
         )
@@ -124,14 +124,14 @@ class Dispatcher:
             raise self._unserved(api, context, error) from error
 
     def _unserved(self, api: BoundApi, context: RequestContext, error: Exception) -> CloseConnection:
-        """Why a request has no response; a bug is reported."""
+        """The error that closes the connection of a request without a response; a bug is reported."""
         if isinstance(error, CloseConnection):
             return error
         self._on_bug(api.name, error)
         return CloseConnection(f"{api.name} v{context.api_version} failed")
 
     def _refuse_version(self, api: BoundApi, version: int, correlation_id: int) -> Frame:
-        """A newer client asks for ApiVersions first and must learn from the refusal what it may ask."""
+        """Refuse a version. A newer client sends ApiVersions first, and needs the supported versions in the refusal."""
         if api.key != API_VERSIONS:
             self._registry.counters.refuse("unknown_version")
             raise CloseConnection(f"{api.name} v{version} is not served")
@@ -150,7 +150,7 @@ class Dispatcher:
         return self._frame(api, context, result)
 
     def _deliver(self, api: BoundApi, context: RequestContext, response: object) -> Outcome:
-        """The frame of a response that had to be waited for."""
+        """The frame of a deferred response."""
         try:
             if response is None:
                 self._throttle(api, context)
@@ -162,15 +162,15 @@ class Dispatcher:
             raise self._unserved(api, context, error) from error
 
     def _throttle(self, api: BoundApi, context: RequestContext) -> None:
-        """Read nothing more from a client over its quota until its wait is over, whether or not a response says so."""
+        """Mute the connection of a client over its quota, whether or not the response has a throttle time."""
         if context.throttle_ms:
             self._throttles.throttled(api.name.lower(), context.throttle_ms)
             context.connection.mute(context.throttle_ms / 1000)
 
     def _frame(self, api: BoundApi, context: RequestContext, response: Any) -> Outcome:
         if context.throttle_ms:
-            # The client is told at once and kept waiting after that: a response held back would look like a failure.
-            # Some responses (SaslHandshake, WriteTxnMarkers) have no field for it: those clients are only muted.
+            # The response goes out at once and the client waits after it: a delayed response would look like a failure.
+            # Responses without the field (SaslHandshake, WriteTxnMarkers) only mute the client.
             if hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = context.throttle_ms
             self._throttle(api, context)
@@ -187,7 +187,7 @@ class Dispatcher:
     async def _sliced(
         self, api: BoundApi, context: RequestContext, writer: SlicingWriter | SlicingFlexibleWriter
     ) -> Frame:
-        """Encode a long response in as many turns of the loop as it takes."""
+        """Encode a long response over several turns of the loop."""
         counters, key, turns = self._registry.counters, api.key, self._turns
         message = SlicedMessage(writer, lambda element: count_errors_in(counters, key, element))
         try:
@@ -205,9 +205,9 @@ class Dispatcher:
         return self._framed(api, context, list(message.parts))
 
     def _framed(self, api: BoundApi, context: RequestContext, body: bytes | Frame) -> Frame:
-        """A response's body behind its header."""
+        """A response's header and body."""
         version = context.api_version
-        # An ApiVersions response has the old header at every version: its reader does not know yet what we speak.
+        # ApiVersions responses have the old header at every version: the client does not know the broker yet.
         flexible = version >= api.flexible_from and api.key != API_VERSIONS
         if isinstance(body, bytes):
             if flexible:

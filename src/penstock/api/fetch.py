@@ -1,7 +1,7 @@
-"""Fetch (1), v4 to v18: read batches from some partitions, waiting for them if need be.
+"""Fetch (1), v4 to v18: read batches from partitions, waiting for them if need be.
 
-At least one batch comes back where there is one, however large, so that a small limit never stops a reader. Records
-leave as slices of files; a slice that is not in memory is first read by a thread, and the response waits for that.
+A response has at least one batch if there is one, however large, so that a small limit never blocks a reader. Records
+are sent as slices of files; a thread first reads a slice that is not in memory, and the response waits for that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, CloseConnection
 from penstock.observe.counters import TopicTraffic
 from penstock.partition.fetch import Fetches, FetchJob, FetchLimits, PartitionResult
-from penstock.partition.fetch_session import NO_SESSION, FetchPartition
+from penstock.partition.fetch_session import NO_SESSION, CachedPartition
 from penstock.partition.results import Fetched
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.storage.slices import FileSlice
@@ -51,7 +51,7 @@ COPY_BYTES_MAX = 16 * 1024
 
 
 class FetchResponse:
-    """What goes back: partitions by topic, as many as have something to say."""
+    """The response: partitions by topic, without those that have nothing new."""
 
     __slots__ = ("encoded", "error_code", "session_id", "throttle_time_ms", "topics")
 
@@ -61,7 +61,7 @@ class FetchResponse:
         self.error_code = error_code
         self.throttle_time_ms = 0
         self.encoded: list[Buffer] | None = None
-        """The topics of a long response, encoded already."""
+        """The encoded topics of a long response."""
 
 
 def encode(response: FetchResponse, version: int) -> list[Buffer]:
@@ -77,7 +77,7 @@ def encode(response: FetchResponse, version: int) -> list[Buffer]:
 
 
 class Fetch:
-    """The read path, from the request's words to the response's."""
+    """Handles Fetch: quotas, cold reads and the response. `partition.fetch` reads the partitions and waits."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Fetch:
 
     def _begin(self, context: RequestContext, request: FetchRequest) -> FetchJob:
         asked = [
-            FetchPartition(
+            CachedPartition(
                 name if topic_id is None else topic_id,
                 item.index,
                 item.fetch_offset,
@@ -161,7 +161,7 @@ class Fetch:
     async def _handle_large(
         self, context: RequestContext, request: FetchRequest, job: FetchJob
     ) -> Eventual[FetchResponse]:
-        """Serve a request for many partitions in as many turns of the loop as it takes."""
+        """Serve a request for many partitions, over several turns of the loop."""
         connection = context.connection
         if await job.read_in_turns(self._turns, lambda: connection.closed) or request.max_wait_ms <= 0:
             return await self._finish_large(context, job)
@@ -215,7 +215,7 @@ class Fetch:
         return response
 
     def _finish(self, context: RequestContext, job: FetchJob) -> Eventual[FetchResponse]:
-        """Respond at once, or when a thread has brought what is not in memory."""
+        """Respond at once, or when a thread has read the slices that are not in memory."""
         cold: list[FileSlice] = []
         for _, outcome in job.results:
             note_cold(outcome, cold)
@@ -242,7 +242,7 @@ class Fetch:
     def _session_results(self, context: RequestContext, job: FetchJob) -> tuple[int, list[PartitionResult], int]:
         """The id of the session, the results to send, and the error that replaces all of them."""
         if self._quotas.enabled and self._is_throttled(context, job.bytes_read):
-            # Nothing is sent now, so nothing was taken; the client asks again when its wait is over.
+            # The response is empty and does not count; the client fetches again after its throttle time.
             return job.session_id, [], 0
         try:
             session_id, results = job.response(context.now_ms)
@@ -251,7 +251,7 @@ class Fetch:
         return session_id, results, 0
 
     def _complete(self, context: RequestContext, results: list[PartitionResult], topics: list[FetchedTopic]) -> None:
-        """Count what goes out, and name the leaders of partitions that are elsewhere."""
+        """Count the bytes sent, and add the leaders of partitions that are on other brokers."""
         for partition, outcome in results:
             if isinstance(outcome, Fetched) and len(outcome.records):
                 name = self._fetches.replicas.name_of(partition.topic)
@@ -261,7 +261,7 @@ class Fetch:
             self._name_leaders(results, topics)
 
     def _name_leaders(self, results: list[PartitionResult], topics: list[FetchedTopic]) -> None:
-        """Tell a reader that came to the wrong broker who leads, which saves it asking."""
+        """Add the current leader to the error of a wrong broker, which saves the client a Metadata request."""
         found_all = (found for _, _, partitions in topics for found in partitions)
         for (partition, outcome), found in zip(results, found_all, strict=True):
             if isinstance(outcome, NotLeaderOrFollower | FencedLeaderEpoch):
@@ -282,7 +282,7 @@ class Fetch:
 
 
 def note_cold(outcome: Fetched | BrokerError, cold: list[FileSlice]) -> None:
-    """Copy records that are few and in memory; note those that are not in memory."""
+    """Copy small slices that are in memory; collect slices that are not."""
     if isinstance(outcome, Fetched):
         records = outcome.records
         if isinstance(records, FileSlice):
@@ -298,7 +298,7 @@ def warm_all(cold: list[FileSlice]) -> None:
 
 
 def fail_cold(job: FetchJob, failure: BaseException) -> None:
-    """A disk that cannot be read fails the partitions that were to be read from it, and no others."""
+    """Fail the partitions whose records could not be read from the disk, and no others."""
     error = failure if isinstance(failure, BrokerError) else KafkaStorageError(str(failure))
     job.results = [
         (partition, error)
@@ -309,7 +309,7 @@ def fail_cold(job: FetchJob, failure: BaseException) -> None:
 
 
 def refused(request: FetchRequest, version: int, error: BrokerError) -> FetchResponse:
-    """Fail a request as a whole; older versions also say it of every partition."""
+    """Fail a request as a whole; older versions have the error in every partition too."""
     topics: list[FetchedTopic] = []
     if version < TOPIC_IDS_FROM:
         topics = [
@@ -320,7 +320,7 @@ def refused(request: FetchRequest, version: int, error: BrokerError) -> FetchRes
 
 
 def by_topic(results: list[PartitionResult]) -> list[FetchedTopic]:
-    """Partitions gathered under their topics; a topic appears once for each run of its partitions, as Kafka has it."""
+    """Partitions grouped by topic; a topic appears once for each run of its partitions, as in Kafka."""
     topics: list[FetchedTopic] = []
     current: object = None
     found: list[FetchedPartition] = []
@@ -334,16 +334,16 @@ def by_topic(results: list[PartitionResult]) -> list[FetchedTopic]:
 
 
 def join(topics: list[FetchedTopic], more: list[FetchedTopic]) -> None:
-    """Add topics behind others; one that goes on where the others end is continued."""
+    """Append topics; the first is merged into the last one if they are the same topic."""
     if topics and more and topics[-1][:2] == more[0][:2]:
         cast("list[FetchedPartition]", topics[-1][2]).extend(more[0][2])
         more = more[1:]
     topics += more
 
 
-def on_wire(partition: FetchPartition, outcome: Fetched | BrokerError) -> FetchedPartition:
+def on_wire(partition: CachedPartition, outcome: Fetched | BrokerError) -> FetchedPartition:
     if isinstance(outcome, BrokerError):
-        # Kafka says "none" where there is no such partition, and nothing where reading it failed.
+        # Kafka's list is empty for an unknown partition, and null for one whose read failed.
         aborted_of_none = () if isinstance(outcome, UnknownTopicOrPartition | UnknownTopicId) else None
         return FetchedPartition(partition.partition, error_code=outcome.code, aborted=aborted_of_none)
     aborted = outcome.aborted

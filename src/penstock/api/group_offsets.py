@@ -1,14 +1,14 @@
-"""OffsetCommit (8), OffsetFetch (9) and OffsetDelete (47), every version: how far groups have read.
+"""OffsetCommit (8), OffsetFetch (9) and OffsetDelete (47), every version: committed offsets of groups.
 
-Topics are named up to version 9 of the first two and have ids from version 10 on. A commit is the most frequent of all
-requests to a coordinator, so it has a codec of its own, and its response is made before it is known to have worked.
+OffsetCommit and OffsetFetch identify topics by name up to version 9 and by id from version 10 on. OffsetCommit is the
+most frequent request to a coordinator, so it has its own codec, and its response is built before the commit succeeds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock.api.group_asking import ask, when_committed
+from penstock.api.coordinator_requests import submit, when_committed
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.coordinator.step import Result
@@ -45,11 +45,11 @@ GROUPS_FROM = 8
 GROUP_ERROR_FROM = 2
 NO_OFFSET = -1
 OFFSETS_AT_ONCE_MAX = 500
-"""Offsets of a group that are looked up without a look at the clock."""
+"""Offsets of a group that are looked up between two reads of the clock."""
 
 
 class CommitResponse:
-    """What goes back: topics with a code for each partition."""
+    """The response: topics with an error code for each partition."""
 
     __slots__ = ("throttle_time_ms", "topics")
 
@@ -63,7 +63,7 @@ def encode(response: CommitResponse, version: int) -> bytes:
 
 
 class GroupOffsets:
-    """Hands commits to the coordinators, and reads what they remember."""
+    """Passes commits to the coordinators, and reads committed offsets from them."""
 
     def __init__(self, *, coordinators: GroupCoordinatorService, image: MetadataImage, turns: Turns) -> None:
         self._turns = turns
@@ -82,7 +82,7 @@ class GroupOffsets:
     def offset_commit(self, context: RequestContext, request: CommitRequest) -> Eventual[CommitResponse]:
         by_id = context.api_version >= IDS_FROM
         unknown: list[TopicResponse] = []
-        taken: list[TopicResponse] = []
+        accepted: list[TopicResponse] = []
         entries: list[CommitEntry] = []
         for name, topic_id, partitions in request.topics:
             known = self._topic(name, topic_id)
@@ -107,27 +107,27 @@ class GroupOffsets:
             if missing:
                 unknown.append((name, topic_id, missing))
             if results:
-                taken.append((name, topic_id, results))
+                accepted.append((name, topic_id, results))
         if not entries:
             return CommitResponse(unknown)
-        return self._commit(context, request, tuple(entries), taken, unknown)
+        return self._commit(context, request, tuple(entries), accepted, unknown)
 
     def _commit(
         self,
         context: RequestContext,
         request: CommitRequest,
         entries: tuple[CommitEntry, ...],
-        taken: list[TopicResponse],
+        accepted: list[TopicResponse],
         unknown: list[TopicResponse],
     ) -> Eventual[CommitResponse]:
         def response(reply: Result) -> CommitResponse:
             if isinstance(reply, BrokerError):
-                fail(taken, dict.fromkeys(range(len(entries)), type(reply)))
+                fail(accepted, dict.fromkeys(range(len(entries)), type(reply)))
             else:
                 assert isinstance(reply, CommitReply), f"a response to a commit: {reply!r}"
                 if reply.failures:
-                    fail(taken, reply.failures)
-            return CommitResponse(merged(unknown, taken) if unknown else taken)
+                    fail(accepted, reply.failures)
+            return CommitResponse(merged(unknown, accepted) if unknown else accepted)
 
         command = CommitOffsets(
             group=request.group,
@@ -138,7 +138,7 @@ class GroupOffsets:
             version=context.api_version,
             retention_ms=request.retention_ms,
         )
-        return ask(self._coordinators, request.group, command, response)
+        return submit(self._coordinators, request.group, command, response)
 
     def _topic(self, name: str, topic_id: bytes | None) -> TopicState | None:
         if topic_id is None:
@@ -151,13 +151,13 @@ class GroupOffsets:
     async def offset_fetch(self, context: RequestContext, request: fetch_api.Request) -> Eventual[fetch_api.Response]:
         version = context.api_version
         wanted = request.groups if version >= GROUPS_FROM else [single_group(request)]
-        asked: list[GroupCoordinatorContext] = []
+        coordinators: list[GroupCoordinatorContext] = []
         groups: list[fetch_api.OffsetFetchResponseGroup] = []
         for group in wanted:
             try:
                 coordinator = self._coordinators.of(group.group_id)
                 groups.append(await self._fetched(coordinator, group, version, stable=request.require_stable))
-                asked.append(coordinator)
+                coordinators.append(coordinator)
             except BrokerError as error:
                 groups.append(group_error(group, error, version))
             if self._turns.spent():
@@ -166,7 +166,7 @@ class GroupOffsets:
         def failed(error: BrokerError) -> fetch_api.Response:
             return fetch_response([group_error(group, error, version) for group in wanted], version)
 
-        return when_committed(asked, fetch_response(groups, version), failed)
+        return when_committed(coordinators, fetch_response(groups, version), failed)
 
     async def _fetched(
         self,
@@ -176,7 +176,7 @@ class GroupOffsets:
         *,
         stable: bool,
     ) -> fetch_api.OffsetFetchResponseGroup:
-        """A group's offsets; with `stable`, a partition that an open transaction may move has none to tell."""
+        """A group's offsets; with `stable`, partitions with offsets of an open transaction get an error."""
         by_id = version >= IDS_FROM
         if group.topics is None:
             found = coordinator.shard().fetch_offsets(
@@ -199,7 +199,7 @@ class GroupOffsets:
                 known.append((topic, name))
         topics = [await self._fetched_topic(coordinator, group, topic, name, stable=stable) for topic, name in known]
         if not topics:
-            # Whoever asks for nothing is checked all the same.
+            # The member of a request without known topics is checked as well.
             coordinator.shard().fetch_offsets(
                 group.group_id, [], member_id=group.member_id, member_epoch=group.member_epoch
             )
@@ -238,7 +238,7 @@ class GroupOffsets:
         return fetch_api.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
     def _all_topics(self, found: Iterable[CommittedOffset], by_id: bool) -> list[fetch_api.OffsetFetchResponseTopics]:
-        """Everything a group has committed; a topic that is gone has no id to be told under."""
+        """All committed offsets of a group. By id, deleted topics are left out: they have no id any more."""
         topics: dict[str, fetch_api.OffsetFetchResponseTopics] = {}
         for offset in found:
             topic = topics.get(offset.topic)
@@ -255,13 +255,13 @@ class GroupOffsets:
         if not request.group_id:
             return delete_api.Response(error_code=InvalidGroupId.code)
         results: dict[str, delete_api.OffsetDeleteResponseTopic] = {}
-        taken: list[tuple[str, int]] = []
+        accepted: list[tuple[str, int]] = []
         for topic in request.topics:
             known = self._image.topics.get(topic.name)
             count = 0 if known is None else len(known.partitions)
             for partition in topic.partitions:
                 if 0 <= partition.partition_index < count:
-                    taken.append((topic.name, partition.partition_index))
+                    accepted.append((topic.name, partition.partition_index))
                 else:
                     add_deleted(results, topic.name, partition.partition_index, UnknownTopicOrPartition.code)
 
@@ -269,17 +269,17 @@ class GroupOffsets:
             if isinstance(reply, BrokerError):
                 return delete_api.Response(error_code=reply.code)
             assert isinstance(reply, DeleteOffsetsReply), f"a response to a deletion of offsets: {reply!r}"
-            for at, (name, index) in enumerate(taken):
+            for at, (name, index) in enumerate(accepted):
                 failure = reply.failures.get(at)
                 add_deleted(results, name, index, 0 if failure is None else failure.code)
             return delete_api.Response(topics=list(results.values()))
 
-        command = DeleteOffsets(group=request.group_id, partitions=tuple(taken))
-        return ask(self._coordinators, request.group_id, command, response)
+        command = DeleteOffsets(group=request.group_id, partitions=tuple(accepted))
+        return submit(self._coordinators, request.group_id, command, response)
 
 
 def refused_commit(request: CommitRequest, error: BrokerError) -> CommitResponse:
-    """Why nothing of a large commit was written."""
+    """Fail every partition of a commit that is too large."""
     return CommitResponse(
         [
             (name, topic_id, [(partition[0], error.code) for partition in partitions])
@@ -288,10 +288,10 @@ def refused_commit(request: CommitRequest, error: BrokerError) -> CommitResponse
     )
 
 
-def fail(taken: list[TopicResponse], failures: Mapping[int, Failure]) -> None:
-    """Put errors in place of the results of some entries, which are numbered through all topics."""
+def fail(accepted: list[TopicResponse], failures: Mapping[int, Failure]) -> None:
+    """Replace the results of failed entries by their errors; entries are numbered over all topics."""
     at = 0
-    for _, _, results in taken:
+    for _, _, results in accepted:
         for place, (index, _) in enumerate(results):
             failure = failures.get(at)
             if failure is not None:
@@ -299,10 +299,10 @@ def fail(taken: list[TopicResponse], failures: Mapping[int, Failure]) -> None:
             at += 1
 
 
-def merged(unknown: list[TopicResponse], taken: list[TopicResponse]) -> list[TopicResponse]:
+def merged(unknown: list[TopicResponse], accepted: list[TopicResponse]) -> list[TopicResponse]:
     """Unknown topics precede known ones; a topic with partitions of both kinds is listed once."""
     topics: dict[tuple[str, bytes | None], TopicResponse] = {}
-    for topic in (*unknown, *taken):
+    for topic in (*unknown, *accepted):
         first = topics.setdefault(topic[:2], topic)
         if first is not topic:
             first[2].extend(topic[2])
@@ -310,7 +310,7 @@ def merged(unknown: list[TopicResponse], taken: list[TopicResponse]) -> list[Top
 
 
 def single_group(request: fetch_api.Request) -> fetch_api.OffsetFetchRequestGroup:
-    """A request for one group, as the later versions have it."""
+    """The single group of an older request, in the form of later versions."""
     topics: list[fetch_api.OffsetFetchRequestTopics] | None = None
     if request.topics is not None:
         topics = [
@@ -323,7 +323,7 @@ def single_group(request: fetch_api.Request) -> fetch_api.OffsetFetchRequestGrou
 def fetched_partition(
     index: int, offset: CommittedOffset | None, topic_id: bytes
 ) -> fetch_api.OffsetFetchResponsePartitions:
-    """One partition's offset, unless it was committed for another topic of the same name."""
+    """The committed offset of one partition, unless it was committed for an earlier topic of the same name."""
     if offset is None or (TOPIC_ID_ZERO not in (offset.topic_id, topic_id) and offset.topic_id != topic_id):
         return fetch_api.OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET)
     return fetch_api.OffsetFetchResponsePartitions(
@@ -337,7 +337,7 @@ def fetched_partition(
 def hide_unsettled(
     shard: GroupShard, group: str, topics: Iterable[tuple[fetch_api.OffsetFetchResponseTopics, str]]
 ) -> None:
-    """Whoever wants only what is settled is to ask again where an open transaction commits offsets."""
+    """Respond UnstableOffsetCommit for partitions with offsets of an open transaction, so that the client retries."""
     for topic, name in topics:
         for at, partition in enumerate(topic.partitions):
             if shard.unsettled(group, name, partition.partition_index):
@@ -362,7 +362,7 @@ def fetch_topic_error(topic: fetch_api.OffsetFetchRequestTopics, code: int) -> f
 def group_error(
     group: fetch_api.OffsetFetchRequestGroup, error: BrokerError, version: int
 ) -> fetch_api.OffsetFetchResponseGroup:
-    """Why a whole group has no response; the first version can only say so of each partition."""
+    """The error of a whole group; the first version has it in each partition."""
     if version >= GROUP_ERROR_FROM:
         return fetch_api.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     return fetch_api.OffsetFetchResponseGroup(

@@ -1,12 +1,12 @@
 """JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14), DescribeGroups (15), ListGroups (16) and
 DeleteGroups (42), every version: members of classic groups, and groups as operators see them.
 
-The coordinator decides; here its responses are put into the words of each version.
+The coordinator decides; this module translates its results into responses of each version.
 """
 
 from __future__ import annotations
 
-from penstock.api.group_asking import ask, when_committed
+from penstock.api.coordinator_requests import submit, when_committed
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.coordinator.step import Reply, Result
@@ -46,11 +46,11 @@ from penstock.wire.api import sync_group as sync_api
 from penstock.wire.slices import each
 
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-"""Read, delete, describe, and both of configs: all there is where nobody is checked."""
+"""Read, delete, describe, and both of configs: without ACLs every operation is authorized."""
 
-OPERATIONS_UNSAID = -(2**31)
+OPERATIONS_NOT_REQUESTED = -(2**31)
 DELETED_AT_ONCE_MAX = 50
-"""Groups that a coordinator deletes in one step; a request for more asks it several times."""
+"""Groups that a coordinator deletes in one step; a larger request takes several."""
 
 DEAD = "Dead"
 REBALANCE_TIMEOUT_FROM = 1
@@ -61,11 +61,11 @@ NOT_FOUND_FROM = 6
 PROTOCOL_NULLABLE_FROM = 7
 SKIP_ASSIGNMENT_FROM = 9
 GROUPS_AT_ONCE_MAX = 500
-"""Groups of a coordinator that are listed without a look at the clock."""
+"""Groups of a coordinator that are listed between two reads of the clock."""
 
 
 class Groups:
-    """Hands requests to the coordinators of their groups."""
+    """Passes requests to the coordinators of their groups."""
 
     def __init__(self, *, coordinators: GroupCoordinatorService, turns: Turns) -> None:
         self._coordinators = coordinators
@@ -103,7 +103,7 @@ class Groups:
             version=version,
             reason=request.reason,
         )
-        return ask(self._coordinators, request.group_id, command, lambda reply: joined(reply, version))
+        return submit(self._coordinators, request.group_id, command, lambda reply: joined(reply, version))
 
     def sync_group(self, context: RequestContext, request: sync_api.Request) -> Eventual[sync_api.Response]:
         if context.api_version >= SYNC_PROTOCOL_FROM and None in (request.protocol_type, request.protocol_name):
@@ -119,7 +119,7 @@ class Groups:
             protocol=request.protocol_name,
             assignments=tuple((given.member_id, given.assignment) for given in request.assignments),
         )
-        return ask(self._coordinators, request.group_id, command, synced)
+        return submit(self._coordinators, request.group_id, command, synced)
 
     def heartbeat(self, context: RequestContext, request: beat_api.Request) -> Eventual[beat_api.Response]:
         if not request.group_id:
@@ -130,7 +130,7 @@ class Groups:
             group_instance_id=request.group_instance_id,
             generation=request.generation_id,
         )
-        return ask(self._coordinators, request.group_id, command, heartbeat_response)
+        return submit(self._coordinators, request.group_id, command, heartbeat_response)
 
     def leave_group(self, context: RequestContext, request: leave_api.Request) -> Eventual[leave_api.Response]:
         version = context.api_version
@@ -146,7 +146,7 @@ class Groups:
         if not request.group_id:
             return left(InvalidGroupId(), members, version)
         command = LeaveGroup(group=request.group_id, members=members)
-        return ask(self._coordinators, request.group_id, command, lambda reply: left(reply, members, version))
+        return submit(self._coordinators, request.group_id, command, lambda reply: left(reply, members, version))
 
     # Operators
 
@@ -155,14 +155,14 @@ class Groups:
         self, context: RequestContext, request: describe_api.Request
     ) -> Eventual[describe_api.Response]:
         version = context.api_version
-        tells = version >= OPERATIONS_FROM and request.include_authorized_operations
-        asked: list[GroupCoordinatorContext] = []
+        with_operations = version >= OPERATIONS_FROM and request.include_authorized_operations
+        coordinators: list[GroupCoordinatorContext] = []
         groups: dict[str, describe_api.DescribedGroup] = {}
         for name in dict.fromkeys(request.groups):
             try:
                 coordinator = self._coordinators.of(name)
-                groups[name] = described(coordinator, name, version, tells)
-                asked.append(coordinator)
+                groups[name] = described(coordinator, name, version, with_operations)
+                coordinators.append(coordinator)
             except BrokerError as error:
                 groups[name] = refused_group(name, error)
             if self._turns.spent():
@@ -171,11 +171,13 @@ class Groups:
         def failed(error: BrokerError) -> describe_api.Response:
             return describe_api.Response(groups=each(request.groups, lambda name: refused_group(name, error)))
 
-        return when_committed(asked, describe_api.Response(groups=each(request.groups, groups.__getitem__)), failed)
+        return when_committed(
+            coordinators, describe_api.Response(groups=each(request.groups, groups.__getitem__)), failed
+        )
 
     @in_turns
     async def list_groups(self, context: RequestContext, request: list_api.Request) -> Eventual[list_api.Response]:
-        asked: list[GroupCoordinatorContext] = []
+        coordinators: list[GroupCoordinatorContext] = []
         groups: list[ListedGroup] = []
         try:
             for coordinator in list(self._coordinators.serving()):
@@ -185,18 +187,18 @@ class Groups:
                     found = await self._listed(coordinator, request)
                 except NotCoordinator:
                     continue
-                asked.append(coordinator)
+                coordinators.append(coordinator)
                 groups += found
         except BrokerError as error:
             return list_api.Response(error_code=error.code)
         return when_committed(
-            asked,
+            coordinators,
             list_api.Response(groups=each(groups, listed)),
             lambda error: list_api.Response(error_code=error.code),
         )
 
     async def _listed(self, coordinator: GroupCoordinatorContext, request: list_api.Request) -> list[ListedGroup]:
-        """The groups of a coordinator that a request asks for, some at a time."""
+        """The groups of a coordinator that match a request, some at a time."""
         names = coordinator.shard().group_names()
         found: list[ListedGroup] = []
         for first in range(0, len(names), GROUPS_AT_ONCE_MAX):
@@ -230,15 +232,15 @@ class Groups:
             if self._turns.spent():
                 await self._turns.pause()
 
-            def taken(result: Result, names: list[str] = names) -> None:
+            def note(result: Result, names: list[str] = names) -> None:
                 for name in names:
                     failure = result if isinstance(result, BrokerError) else deletion_failure(result, name)
                     codes[name] = 0 if failure is None else failure.code
 
             try:
-                deleted.append(after(coordinator.submit(DeleteGroups(groups=tuple(names))), taken))
+                deleted.append(after(coordinator.submit(DeleteGroups(groups=tuple(names))), note))
             except BrokerError as error:
-                taken(error)
+                note(error)
         return after(Deferred.all(deleted), lambda _: deletion_response(codes))
 
 
@@ -264,7 +266,7 @@ def listed(group: ListedGroup) -> list_api.ListedGroup:
 
 
 def client_host(context: RequestContext) -> str:
-    """Where a member is, as Kafka prints addresses."""
+    """The address of a member, in Kafka's notation."""
     return f"/{context.connection.peer}"
 
 
@@ -300,7 +302,7 @@ def synced(reply: Result) -> sync_api.Response:
 
 
 def heartbeat_response(reply: Result) -> beat_api.Response:
-    # While a coordinator loads, its members' sessions do not run: telling them so would only make them join again.
+    # While a coordinator loads, its members' sessions are suspended: the error would only make them join again.
     if isinstance(reply, BrokerError) and not isinstance(reply, CoordinatorLoadInProgress):
         return beat_api.Response(error_code=reply.code)
     return beat_api.Response()
@@ -332,7 +334,7 @@ def left(reply: Result, members: tuple[LeavingMember, ...], version: int) -> lea
 
 
 def described(
-    coordinator: GroupCoordinatorContext, name: str, version: int, tells_operations: bool
+    coordinator: GroupCoordinatorContext, name: str, version: int, with_operations: bool
 ) -> describe_api.DescribedGroup:
     try:
         group = coordinator.shard().describe(name)
@@ -343,7 +345,7 @@ def described(
             group_state=DEAD,
             error_code=error.code if found else 0,
             error_message=error.wire_message if found else None,
-            authorized_operations=GROUP_OPERATIONS if tells_operations and not found else OPERATIONS_UNSAID,
+            authorized_operations=GROUP_OPERATIONS if with_operations and not found else OPERATIONS_NOT_REQUESTED,
         )
     return describe_api.DescribedGroup(
         group_id=name,
@@ -362,7 +364,7 @@ def described(
             )
             for member in group.members
         ],
-        authorized_operations=GROUP_OPERATIONS if tells_operations else OPERATIONS_UNSAID,
+        authorized_operations=GROUP_OPERATIONS if with_operations else OPERATIONS_NOT_REQUESTED,
     )
 
 

@@ -1,4 +1,4 @@
-"""Handlers that go through so much that they let the event loop turn in between, or wait for the controller."""
+"""Handlers as coroutines: they yield to the event loop during long work, or wait for the controller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 def in_turns(
     work: Callable[Concatenate[H, RequestContext, P], Coroutine[Any, Any, R | Deferred[R]]],
 ) -> Callable[Concatenate[H, RequestContext, P], R | Deferred[R]]:
-    """Make a handler of a coroutine: its response at once if it never waits, as most do, else a `Deferred`.
+    """Make a handler of a coroutine: it returns the response if the coroutine never waits, otherwise a `Deferred`.
 
     The connection is held until the coroutine ends: see `Connection.run`.
     """

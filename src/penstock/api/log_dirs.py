@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35), v1 to v5, and AlterReplicaLogDirs (34), v1 and v2: which directory holds what.
+"""DescribeLogDirs (35), v1 to v5, and AlterReplicaLogDirs (34), v1 and v2: the partitions of each log directory.
 
 A partition can be moved to another directory of its broker while it is in use (`maintenance.moves`).
 """
@@ -21,7 +21,7 @@ Wanted = dict[str, set[int]] | None
 
 
 class LogDirs:
-    """Tells what the log directories hold."""
+    """Describes the log directories, and starts moves between them."""
 
     def __init__(self, *, moving: Moving, store: LogStore, turns: Turns) -> None:
         self._turns = turns
@@ -62,13 +62,13 @@ class LogDirs:
 
     @in_turns
     async def alter_replica_log_dirs(self, context: RequestContext, request: moved.Request) -> moved.Response:
-        """Answered when the move is accepted: how far it is, DescribeLogDirs tells."""
+        """Respond when the moves are accepted; DescribeLogDirs shows their progress."""
         results: dict[str, list[moved.AlterReplicaLogDirPartitionResult]] = {}
         for wanted in request.dirs:
             for topic in wanted.topics:
                 partition_results = results.setdefault(topic.name, [])
                 for index in topic.partitions:
-                    code = self._ask(TopicPartition(topic.name, index), wanted.path)
+                    code = self._move(TopicPartition(topic.name, index), wanted.path)
                     partition_results.append(
                         moved.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                     )
@@ -81,9 +81,9 @@ class LogDirs:
             ]
         )
 
-    def _ask(self, tp: TopicPartition, path: str) -> int:
+    def _move(self, tp: TopicPartition, path: str) -> int:
         try:
-            self._moving.ask(tp, path)
+            self._moving.request(tp, path)
         except BrokerError as error:
             return error.code
         return 0

@@ -1,7 +1,7 @@
 """The levels of a broker's loggers as settings of the resource BROKER_LOGGER, until the broker stops.
 
-Kafka's ConfigCommand calls the resource `broker-loggers`. The loggers are the parts that the log names, and `root` for
-all that have no level of their own.
+Kafka's ConfigCommand calls the resource `broker-loggers`. The loggers are the broker's components as named in its log,
+and `root` for all that have no level of their own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KIND_UNKNOWN = 0
 
 
 class LoggerLevels:
-    """Describes and changes levels, and refuses what Kafka refuses in its words."""
+    """Describes and changes levels, with Kafka's checks and messages."""
 
     def __init__(self, levels: Levels, broker_id: Callable[[], int]) -> None:
         self._levels = levels
@@ -42,7 +42,7 @@ class LoggerLevels:
         ]
 
     def change(self, change: ConfigChange, *, validate_only: bool) -> None:
-        """Do all steps or, where one cannot be done, none; raises then."""
+        """Apply all steps; raises, and applies none, where one is invalid."""
         check_steps(change)
         self._check_node(change.name)
         for step in change.steps:

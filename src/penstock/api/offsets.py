@@ -1,7 +1,7 @@
-"""ListOffsets (2), v1 to v11, and OffsetForLeaderEpoch (23), v2 to v4: where things are in a log.
+"""ListOffsets (2), v1 to v11, and OffsetForLeaderEpoch (23), v2 to v4: offsets by timestamp and by leader epoch.
 
-Looking a time up may read the disk, so it is done off the loop on a view of the log; everything else is known.
-Nothing is tiered here: the earliest local offset is the earliest, and there is no latest tiered one.
+A lookup by timestamp may read the disk, so it runs off the loop on a view of the log; everything else is in memory.
+There is no tiered storage: the earliest local offset is the earliest, and there is no latest tiered one.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ READ_COMMITTED = 1
 EPOCHS_FROM = 4
 """The first version of ListOffsets whose response has leader epochs."""
 EPOCHS_AT_ONCE_MAX = 16
-"""Topics, and partitions of one, whose epochs are looked up in one turn of the loop: each may open its log."""
+"""Topics, and partitions of a topic, whose epochs are looked up in one turn of the loop: each may open its log."""
 
 SEARCHES_MAX = 10
-"""Searches of one log for one response: each but the first follows a change of its files."""
+"""Most searches of one log for one response: each but the first follows a change of its files."""
 
 Search = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[LogView], TimedOffset | None]]
-"""A response to fill in, its replica, the offset readers may see up to, and the look-up that reads the disk."""
+"""A response to fill in, its replica, the end of the readable offsets, and the lookup that reads the disk."""
 
 
 class Offsets:
-    """Answers about positions; changes nothing."""
+    """Looks up offsets; changes nothing."""
 
     def __init__(self, *, replicas: Replicas, threads: Executor, turns: Turns) -> None:
         self._replicas = replicas
@@ -144,10 +144,10 @@ class Offsets:
                 response.error_code, _ = wire_error(error)
                 continue
             except Malformed:
-                # A compressed batch that was taken at its header's word and does not hold what it says.
+                # The records of a compressed batch, which were not checked when it was produced, are corrupt.
                 response.error_code = CorruptMessage.code
                 continue
-            # A record that readers may not see yet has not happened for them.
+            # Ignore a record that is not readable yet.
             if found is not None and found.offset < readable:
                 response.timestamp = found.timestamp
                 response.offset = found.offset
@@ -165,14 +165,14 @@ class Offsets:
         return by_epoch.Response(topics=each(request.topics, result, at_once_max=EPOCHS_AT_ONCE_MAX))
 
     def _epoch_end(self, topic: str, item: by_epoch.OffsetForLeaderPartition) -> by_epoch.EpochEndOffset:
-        """A future epoch gives -1 and -1; a past one gives the greatest known up to it, and where that ended."""
+        """The greatest known epoch up to the requested one, and its end offset; -1 and -1 for a future epoch."""
         response = by_epoch.EpochEndOffset(partition=item.partition)
         try:
             replica = self._replicas.get(topic, item.partition)
             leader = replica.leading()
             leader.check_epoch(item.current_leader_epoch)
             if item.leader_epoch == leader.leader_epoch:
-                # Known also while nothing has been written in it.
+                # The current epoch ends at the log end, also before its first batch.
                 response.leader_epoch, response.end_offset = item.leader_epoch, replica.offsets.log_end
             else:
                 response.leader_epoch, response.end_offset = replica.log.epochs.end_of(
@@ -186,7 +186,7 @@ class Offsets:
 async def searched(
     replica: Replica, search: Callable[[LogView], TimedOffset | None], threads: Executor
 ) -> TimedOffset | None:
-    """Search a log in a thread; again when a compaction changed its files meanwhile."""
+    """Search a log in a thread; repeat when a compaction changed its files meanwhile."""
     for _ in range(SEARCHES_MAX):
         try:
             return await asyncio.get_running_loop().run_in_executor(threads, search, replica.log.view())

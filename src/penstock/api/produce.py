@@ -1,11 +1,11 @@
 """Produce (0), v3 to v13: append one batch to each of some partitions.
 
 v0 to v2 are advertised, because librdkafka takes their absence for a broker without compression, and refused, as their
-messages are of a format that is no longer stored. Each partition succeeds or fails by itself. With acks=0 there is no
-response, so that a failure can only be told by closing the connection. From version 12 on, the partitions of a
-transactional request are added to its transaction first.
+message format is no longer stored. Each partition succeeds or fails by itself. With acks=0 there is no response, so a
+failure closes the connection. From version 12 on, the partitions of a transactional request are added to its
+transaction first.
 
-A request counts toward its client's quota with every byte of records, stored or refused, before it is worked at.
+Every byte of records counts toward the client's quota, stored or refused, before the request is handled.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from penstock.wire.produce import (
 from penstock.wire.records import parse_batch_header
 
 Wait = tuple[ProducedPartition, Deferred[None]]
-"""A batch that was written, and what its acknowledgement waits for."""
+"""The result of a written batch, and the waiter for its acknowledgement."""
 
 PARTITIONS_AT_ONCE_MAX = 100
-"""Partitions that one request appends to in one turn of the loop, of more one after another."""
+"""Partitions that a request appends to in one turn of the loop; a larger request takes several turns."""
 
 ADMIN_CLIENT = "__admin_client"
-"""Kafka's name for the tools that may write to internal topics."""
+"""Client id that Kafka allows to write to internal topics."""
 
 Unfinished = tuple[ProducedPartition, Replica, int, Awaitable[Appended]]
 """A result to fill in, its partition, the batch's bytes, and its validation off the loop."""
 
 
 class ProduceResponse:
-    """What goes back: results by topic, in the order of the request."""
+    """The response: results by topic, in the order of the request."""
 
     __slots__ = ("throttle_time_ms", "topics")
 
@@ -111,6 +111,7 @@ class Produce:
     def handle(
         self, context: RequestContext, request: ProduceRequest, verify_txn: VerifyTxn | None = None
     ) -> Eventual[ProduceResponse | None]:
+        """Append each partition's batch. A transactional request comes here twice: `_verified` gives `verify_txn`."""
         if verify_txn is None:
             if self._quotas.enabled:
                 self._charge(context, request)
@@ -125,7 +126,7 @@ class Produce:
         waits: list[Wait] = []
         for name, topic_id, partitions in request.topics:
             if len(partitions) > 1:
-                # Of several batches for one partition the last counts, as Kafka has it.
+                # Of several batches for one partition the last counts, as in Kafka.
                 partitions = list(dict(partitions).items())
             produced: list[ProducedPartition] = []
             if partitions:
@@ -139,7 +140,7 @@ class Produce:
     async def _append_in_turns(
         self, context: RequestContext, request: ProduceRequest, verify_txn: VerifyTxn | None
     ) -> Eventual[ProduceResponse | None]:
-        """Append to many partitions in as many turns of the loop as it takes."""
+        """Append to many partitions, over several turns of the loop."""
         topics: list[ProducedTopic] = []
         unfinished: list[Unfinished] = []
         waits: list[Wait] = []
@@ -165,7 +166,7 @@ class Produce:
         unfinished: list[Unfinished],
         waits: list[Wait],
     ) -> None:
-        """Append the batches of one topic, and note what each came to."""
+        """Append the batches of one topic, and fill in the result of each."""
         name, topic_id, partitions = topic
         now_ms, version = context.now_ms, context.api_version
         for index, records in partitions:
@@ -192,7 +193,7 @@ class Produce:
     def _verified(
         self, context: RequestContext, request: ProduceRequest, transactional_id: str
     ) -> Eventual[ProduceResponse | None]:
-        """What a transactional producer wants written, once its partitions are part of the transaction."""
+        """Handle a transactional request again, with its verification, once its partitions are in the transaction."""
         if not transactional_id:
             return self._reply(request, self._all_failed(request, InvalidRequest()).topics, [])
         version = context.api_version
@@ -212,7 +213,7 @@ class Produce:
     def _to_add(
         self, context: RequestContext, request: ProduceRequest
     ) -> tuple[tuple[int, int] | None, tuple[TopicPartition, ...]]:
-        """Producer id and epoch of a request, and its partitions that have nothing of the transaction yet."""
+        """Producer id and epoch of a request, and its partitions that have no records of the transaction yet."""
         producer: tuple[int, int] | None = None
         found: list[TopicPartition] = []
         for name, topic_id, partitions in request.topics:
@@ -241,7 +242,7 @@ class Produce:
     def _succeeded(
         self, result: ProducedPartition, replica: Replica, size: int, appended: Appended, acks: int
     ) -> Deferred[None] | None:
-        """Count a batch of `size` bytes and fill in where it went; give what its acknowledgement has to wait for."""
+        """Count a batch of `size` bytes and fill in its offset; returns the waiter for its acknowledgement, if any."""
         topic = replica.tp.topic
         row = self._rows.get(topic) or self._traffic.row(topic)
         row.bytes_in += size
@@ -254,13 +255,13 @@ class Produce:
         return replica.committed(appended.end) if acks == -1 else replica.durable(appended.end)
 
     def _refused(self, result: ProducedPartition, error: BrokerError, topic: str | None) -> None:
-        """Say why nothing was written, and count it where the topic exists."""
+        """Fill in the error of a refused batch, and count it where the topic exists."""
         self._failed(result, error)
         if topic is not None and self._replicas.topic(topic) is not None:
             self._traffic.row(topic).produce_refused += 1
 
     def _failed(self, result: ProducedPartition, error: BaseException) -> None:
-        """Say why nothing was written, and where the log starts if the log itself refused: a producer may need it."""
+        """Fill in an error, with the log start if the log itself refused the batch: producers may need it."""
         result.error_code, _ = wire_error(error)
         result.error_message = str(error) or None
         result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
@@ -286,7 +287,7 @@ class Produce:
         unfinished: list[Unfinished],
         waits: list[Wait],
     ) -> Eventual[ProduceResponse | None]:
-        """Batches that had to be rewritten off the loop are appended in order before the next request is read."""
+        """Append batches that are validated off the loop, in order, before the next request is read."""
         for result, replica, size, work in unfinished:
             try:
                 wait = self._succeeded(result, replica, size, await work, request.acks)
@@ -314,9 +315,9 @@ class Produce:
         return self._wait(response, waits, request.timeout_ms)
 
     def _wait(self, response: ProduceResponse, waits: list[Wait], timeout_ms: int) -> Eventual[ProduceResponse | None]:
-        """Respond when every batch is as safe as was asked for, or say at the deadline which are not.
+        """Respond when every batch has the requested acknowledgement, or at the deadline with the errors of the others.
 
-        A request that is over leaves nothing behind: a disk or a follower may hang for longer than clients try again.
+        The deadline abandons the waiters: a disk or a follower may hang for longer than clients retry.
         """
 
         def expired(error: RequestTimedOut) -> list[None]:
@@ -336,7 +337,7 @@ def is_large(request: ProduceRequest) -> bool:
 
 
 def owned(request: ProduceRequest) -> ProduceRequest:
-    """The request with batches of its own: it goes on when the buffer it came in is the connection's again."""
+    """The request with copies of its batches, which outlive the connection's buffer."""
     request.topics = [
         (name, topic_id, [(index, None if raw is None else memoryview(bytearray(raw))) for index, raw in parts])
         for name, topic_id, parts in request.topics

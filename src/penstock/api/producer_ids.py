@@ -1,12 +1,12 @@
-"""InitProducerId (22), v0 to v5: an identity for a producer that must not write anything twice.
+"""InitProducerId (22), v0 to v5: a producer id and epoch for an idempotent or transactional producer.
 
-A producer without a transactional id gets a new one every time it asks. One with a transactional id gets what its
-coordinator remembers, with an epoch that fences whoever had it before.
+A producer without a transactional id gets a new producer id with every request. A transactional one gets the id that
+its coordinator has, with an epoch that fences earlier producers.
 """
 
 from __future__ import annotations
 
-from penstock.api.group_asking import ask
+from penstock.api.coordinator_requests import submit
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.controller.producer_ids import ProducerIds
@@ -19,11 +19,11 @@ from penstock.transactions.old_clients import FENCED_FROM_INIT, error_for_versio
 from penstock.transactions.service import TxnCoordinatorService
 from penstock.wire.api import init_producer_id as gen
 
-UNSAID = -1
+NO_ID = -1
 
 
 class ProducerIdentities:
-    """Hands out producer ids."""
+    """Assigns producer ids."""
 
     def __init__(self, *, producer_ids: ProducerIds, coordinators: TxnCoordinatorService) -> None:
         self._producer_ids = producer_ids
@@ -33,7 +33,7 @@ class ProducerIdentities:
         return (Api(key=22, versions=range(6), handle=self.init_producer_id),)
 
     def init_producer_id(self, context: RequestContext, request: gen.Request) -> Eventual[gen.Response]:
-        if request.transactional_id == "" or (request.producer_id == UNSAID) != (request.producer_epoch == UNSAID):
+        if request.transactional_id == "" or (request.producer_id == NO_ID) != (request.producer_epoch == NO_ID):
             return failed(InvalidRequest())
         if request.transactional_id is not None:
             return (
@@ -58,7 +58,7 @@ class ProducerIdentities:
         return self._init(context, request)
 
     def _init(self, context: RequestContext, request: gen.Request) -> Eventual[gen.Response]:
-        """Of a transactional producer: there is an id at hand, should a new one be needed."""
+        """Initialize a transactional producer; the caller has made sure that a new id is available."""
 
         def response(reply: Result) -> gen.Response:
             if isinstance(reply, BrokerError):
@@ -73,8 +73,8 @@ class ProducerIdentities:
             producer_id=request.producer_id,
             epoch=request.producer_epoch,
         )
-        return ask(self._coordinators, command.transactional_id, command, response)
+        return submit(self._coordinators, command.transactional_id, command, response)
 
 
 def failed(error: BrokerError) -> gen.Response:
-    return gen.Response(error_code=error.code, producer_id=UNSAID, producer_epoch=UNSAID)
+    return gen.Response(error_code=error.code, producer_id=NO_ID, producer_epoch=NO_ID)

@@ -1,6 +1,6 @@
-"""DescribeClientQuotas (48) and AlterClientQuotas (49), every version: what clients may take, by user, id or address.
+"""DescribeClientQuotas (48) and AlterClientQuotas (49), every version: quotas by user, client id or IP address.
 
-Quotas are kept for the cluster; the quota engine of each broker hears of a change from the catalog.
+Quotas are cluster metadata; the catalog passes changes to each broker's quota engine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MATCH_SPECIFIED = 2
 
 
 class ClientQuotas:
-    """Tells the quotas there are, and hands changes to the controller."""
+    """Describes the quotas, and passes changes to the controller."""
 
     def __init__(self, *, controller: Controller, turns: Turns) -> None:
         self._turns = turns
@@ -84,7 +84,7 @@ def quota_change(wanted: changed.RequestEntryData) -> QuotaChange:
 
 
 def check_filter(request: gen.Request) -> None:
-    """Each kind at most once, known kinds and known ways to match only."""
+    """Reject a filter with repeated or unknown entity types, or unknown match types."""
     kinds: set[str] = set()
     for component in request.components:
         kind = component.entity_type
@@ -110,7 +110,7 @@ def check_filter(request: gen.Request) -> None:
 
 
 def matches(entity: Mapping[str, str | None], wanted: Mapping[str, gen.ComponentData], *, strict: bool) -> bool:
-    """Whether an entity has every kind asked for, as asked; under `strict` it has no other."""
+    """Whether an entity matches every component of a filter; with `strict` it has no other entity type."""
     for kind, component in wanted.items():
         if kind not in entity:
             return False

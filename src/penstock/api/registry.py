@@ -1,6 +1,6 @@
-"""The rows of the protocol table: which requests are served, at which versions, by whom.
+"""The table of APIs: their versions, codecs and handlers.
 
-ApiVersions, the coverage table of the docs and the metrics are all derived from these rows.
+ApiVersions, the coverage table of the docs and the metrics derive from its rows.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from penstock.observe.histogram import Histogram
 from penstock.wire.api.table import TABLE
 
 DECODE_BYTES_AT_ONCE_MAX = 16 * 1024
-"""Frames that the event loop decodes itself: about two thousand elements. A thread decodes longer ones."""
+"""Largest frame that is decoded on the event loop: about two thousand elements. A thread decodes larger ones."""
 
 DECODE_BYTES_AT_ONCE_FAST_MAX = 128 * 1024
-"""The same for codecs by hand, which are faster."""
+"""The same for hand-written codecs, which are faster."""
 
 ANONYMOUS = "ANONYMOUS"
-"""Who asks on a listener without authentication, under the name that Kafka gives it."""
+"""Kafka's name of the user on a listener without authentication."""
 
 Response = Any
 Handler = Callable[["RequestContext", Any], Response | Deferred[Response] | None]
-"""Serves a request: its response, now or later. None, of both, where the protocol wants no response."""
+"""Serves a request: returns its response, now or later; None where the protocol has no response."""
 
 
 @dataclass(slots=True)
 class RequestContext:
-    """Who asks what, and when: everything a handler may know besides the request's own fields."""
+    """The context of a request: connection, client, API, version and time."""
 
     connection: Connection
     api_key: int
@@ -44,10 +44,10 @@ class RequestContext:
     now_ms: int
     user: str = ANONYMOUS
     throttle_ms: int = 0
-    """How long the client is asked to wait; the dispatcher then reads nothing from it for as long."""
+    """The throttle time of the response; the dispatcher mutes the connection for as long."""
 
     def throttle(self, wait_ms: int) -> None:
-        """Ask for a wait; of several quotas the longest wait counts."""
+        """Throttle the client; of several quotas the longest time counts."""
         self.throttle_ms = max(self.throttle_ms, wait_ms)
 
 
@@ -61,9 +61,9 @@ class Api:
     decode: Callable[[memoryview, int, int], Any] | None = None
     encode: Callable[[Any, int], bytes | list[Buffer]] | None = None
     borrows_frame: bool = False
-    """Whether the decoded request refers to the frame's bytes: it is then decoded where it was received."""
+    """Whether the decoded request refers to the frame's bytes: it is then decoded on the loop, whatever its size."""
     advertised_min: int | None = None
-    """The lowest version announced to clients, where that is lower than what is served."""
+    """The lowest version in ApiVersions, where that is lower than the lowest one served."""
 
     @property
     def name(self) -> str:
@@ -116,13 +116,13 @@ class BoundApi:
         self._counters = counters
 
     def duration(self, version: int) -> Histogram:
-        """Where the durations of one version are counted, from its first request on."""
+        """The histogram of durations of one version, made at its first request."""
         row = self.durations[version] = self._counters.row(self.key, version)
         return row
 
 
 class Registry:
-    """All rows. A codec module is imported when its first request comes, which keeps an idle broker small."""
+    """All rows. A codec module is imported at its first request, which keeps an idle broker small."""
 
     def __init__(self, apis: Iterable[Api], counters: RequestCounters) -> None:
         self.counters = counters
@@ -133,14 +133,14 @@ class Registry:
         self._bound: dict[int, BoundApi] = {}
 
     def bound(self, key: int) -> BoundApi | None:
-        """The row for a request, ready to serve; None where the API is not known here."""
+        """The row of an API, ready to serve; None for an unknown API."""
         bound = self._bound.get(key)
         if bound is None and key in self.apis:
             bound = self._bound[key] = BoundApi(self.apis[key], self.counters)
         return bound
 
     def advertised(self) -> list[tuple[int, int, int]]:
-        """Key, lowest and highest version of every API, as ApiVersions tells them."""
+        """Key, lowest and highest version of every API, for ApiVersions."""
         return [
             (key, api.versions.start if api.advertised_min is None else api.advertised_min, api.versions[-1])
             for key, api in sorted(self.apis.items())

@@ -1,4 +1,4 @@
-"""Counts the error codes of a response for the metrics, wherever its message has them."""
+"""Counts the error codes in a response for the metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FETCH, OFFSET_COMMIT = 1, 8
 
 
 def count_errors(counters: RequestCounters, api_key: int, response: Any) -> None:
-    """Count every code that is not 0. Only lists whose elements can hold one are walked.
+    """Count every code that is not 0. Only lists whose elements can have one are walked.
 
     The elements of long lists are counted one by one as they are written, with `count_errors_in`.
     """
@@ -36,7 +36,7 @@ def count_errors(counters: RequestCounters, api_key: int, response: Any) -> None
 
 
 def count_commit_errors(counters: RequestCounters, response: Any) -> None:
-    """Count the codes of offset commits by kind: there may be a hundred thousand of one."""
+    """Count the codes of an offset commit by code: there may be a hundred thousand of one."""
     codes = Counter([code for _, _, results in response.topics for _, code in results if code])
     for code, count in codes.items():
         counters.failed(OFFSET_COMMIT, code, count)

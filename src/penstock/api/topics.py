@@ -1,6 +1,6 @@
-"""CreateTopics (19), DeleteTopics (20) and CreatePartitions (37), every version: topics made, removed and grown.
+"""CreateTopics (19), DeleteTopics (20) and CreatePartitions (37), every version.
 
-A response is given when the change is on disk and this broker serves the topic, so timeouts have nothing to bound.
+A response goes out when the change is on the disk and this broker serves the topic, so the timeout is not used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IDS_FROM = 6
 
 
 class Topics:
-    """Hands changes of topics to the controller and tells what came of them."""
+    """Passes changes of topics to the controller, and responds with their outcomes."""
 
     def __init__(self, *, controller: Controller, config: LiveConfig, turns: Turns) -> None:
         self._turns = turns
@@ -70,7 +70,7 @@ class Topics:
             configs = [
                 made.CreatableTopicConfigs(
                     name=entry.name,
-                    # As it was given, which DescribeConfigs would not tell.
+                    # The value as the client sent it, which DescribeConfigs does not show.
                     value=outcome.configs.get(entry.name, entry.value),
                     read_only=entry.read_only,
                     config_source=entry.source,
@@ -101,7 +101,7 @@ class Topics:
             outcomes = (error,) * len(wanted)
         for (_, result), outcome in zip(wanted, outcomes, strict=True):
             if isinstance(outcome, BrokerError):
-                # A topic that went meanwhile: say no more of it than the client did.
+                # The topic was deleted meanwhile: the result keeps the client's name or id only.
                 result.error_code, result.error_message = outcome.code, outcome.wire_message
             else:
                 result.name, result.topic_id = outcome.name, outcome.topic_id
@@ -111,14 +111,14 @@ class Topics:
     def _deletable(
         self, asked: list[gone.DeleteTopicState], results: list[gone.DeletableTopicResult]
     ) -> list[tuple[str | TopicId, gone.DeletableTopicResult]]:
-        """What to delete, each topic once; what cannot be is answered straight away."""
+        """The topics to delete, each once; invalid ones are added to `results` with their error."""
         times = Counter((topic.name, topic.topic_id) for topic in asked)
         image = self._controller.image
         wanted: list[tuple[str | TopicId, gone.DeletableTopicResult]] = []
         named = {image.topics[name].topic_id for name, topic_id in times if name in image.topics and not any(topic_id)}
         for name, topic_id in times:
             if name is None and topic_id in named:
-                # The same topic by its name as well: Kafka refuses it once, under both.
+                # The request also has the topic's name: Kafka has one error for both.
                 continue
             result = gone.DeletableTopicResult(name=name, topic_id=topic_id)
             key: str | TopicId = TopicId(topic_id) if name is None else name
@@ -178,7 +178,7 @@ def refused_topic(name: str, error: BrokerError) -> made.CreatableTopicResult:
 def grown_result(name: str, outcome: TopicState | BrokerError) -> grown.CreatePartitionsTopicResult:
     if not isinstance(outcome, BrokerError):
         return grown.CreatePartitionsTopicResult(name=name)
-    # Kafka has no words for a missing topic here.
+    # Kafka's message for a missing topic is null here.
     message = str(outcome) or None
     return grown.CreatePartitionsTopicResult(name=name, error_code=outcome.code, error_message=message)
 

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (75), v0: topics a page at a time, in the order of their names.
 
 A page ends when it holds as many partitions as the client and the broker allow; the cursor says where the next one
-starts. There are no eligible leader replicas here, so both lists of them are empty.
+starts. The broker has no eligible leader replicas, so both lists of them are empty.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.wire.api import describe_topic_partitions as gen
 
 
 class TopicsDescribe:
-    """Answers from the metadata image."""
+    """Responds from the metadata image."""
 
     def __init__(self, *, controller: Controller, config: LiveConfig, turns: Turns) -> None:
         self._turns = turns
@@ -33,14 +33,14 @@ class TopicsDescribe:
         names = {topic.name for topic in request.topics} or set(self._image.topics)
         cursor = request.cursor
         if cursor is not None:
-            # A cursor into a list of names must be one of them.
-            strange = bool(request.topics) and cursor.topic_name not in names
-            if strange or cursor.partition_index < 0:
+            # The cursor's topic must be among the requested ones.
+            unknown = bool(request.topics) and cursor.topic_name not in names
+            if unknown or cursor.partition_index < 0:
                 return refused(request)
             names = {name for name in names if name >= cursor.topic_name}
         page = Page(
             Reach(self._image.brokers.values(), context.connection.listener),
-            # At least one, or a client that asks for none would turn the same page for ever.
+            # At least one, or a client with a limit of 0 would request the same page for ever.
             room=max(1, min(request.response_partition_limit, self._config.current.max_request_partition_size_limit)),
         )
         for name in sorted(names):
@@ -56,7 +56,7 @@ class TopicsDescribe:
 
 
 class Page:
-    """One response being filled."""
+    """Builder of one response."""
 
     def __init__(self, reach: Reach, *, room: int) -> None:
         self.topics: list[gen.DescribeTopicPartitionsResponseTopic] = []
@@ -73,7 +73,7 @@ class Page:
         )
 
     def add(self, topic: TopicState, first: int) -> bool:
-        """Take as much of a topic as there is room for; False when the page is full."""
+        """Add as many partitions of a topic as there is room for; False when the page is full."""
         if self._room == 0:
             self.next_cursor = gen.Cursor(topic_name=topic.name, partition_index=first)
             return False
@@ -110,7 +110,7 @@ class Page:
 
 
 def refused(request: gen.Request) -> gen.Response:
-    """A cursor that cannot be: every topic asked for is told so."""
+    """Fail every requested topic, because the cursor is invalid."""
     return gen.Response(
         topics=[
             gen.DescribeTopicPartitionsResponseTopic(error_code=InvalidRequest.code, name=topic.name)

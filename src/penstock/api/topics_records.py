@@ -1,4 +1,4 @@
-"""DeleteRecords (21), v0 to v2, and DescribeProducers (61), v0: what is in a partition, and whose it is."""
+"""DeleteRecords (21), v0 to v2, and DescribeProducers (61), v0."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock.wire.slices import each
 
 UNKNOWN_OFFSET = -1
 DESCRIBED_AT_ONCE_MAX = 16
-"""Topics, and partitions of one, whose producers are shown in one turn of the loop, of more one after another."""
+"""Topics, and partitions of a topic, whose producers are described in one turn of the loop."""
 
 COMPACT_ONLY = frozenset({"compact"})
 
 
 class TopicsRecords:
-    """Works on the partitions of which this broker has a replica."""
+    """Serves the partitions of which this broker has a replica."""
 
     def __init__(self, *, replicas: Replicas, turns: Turns) -> None:
         self._replicas = replicas
@@ -36,7 +36,7 @@ class TopicsRecords:
 
     @in_turns
     async def delete_records(self, context: RequestContext, request: gone.Request) -> gone.Response:
-        """Of several offsets for one partition the last counts, as in Kafka."""
+        """Delete records up to an offset; of several offsets for one partition the last counts, as in Kafka."""
         wanted: dict[str, dict[int, int]] = {}
         for topic in request.topics:
             offsets = wanted.setdefault(topic.name, {})
@@ -55,7 +55,7 @@ class TopicsRecords:
         try:
             replica = self._replicas.get(topic, index)
             if replica.config.cleanup_policy == COMPACT_ONLY:
-                # What is compacted away is decided by keys: to lose a prefix would lose the last value of some.
+                # Deleting the oldest records of a compacted log would lose the last value of some keys.
                 raise PolicyViolation()
             start = replica.delete_records(offset)
         except BrokerError as error:
@@ -84,7 +84,7 @@ class TopicsRecords:
         except InvalidTopic as error:
             return gen.PartitionResponse(partition_index=index, error_code=error.code, error_message=error.wire_message)
         except BrokerError as error:
-            # Kafka has words for a missing topic, none for a missing partition of one that is there.
+            # Kafka has a message for a missing topic, but none for a missing partition of an existing one.
             message = str(error) or None if self._replicas.topic(topic) else error.meaning()
             return gen.PartitionResponse(partition_index=index, error_code=error.code, error_message=message)
         return gen.PartitionResponse(

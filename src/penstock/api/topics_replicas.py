@@ -1,7 +1,7 @@
 """ElectLeaders (43), AlterPartitionReassignments (45) and ListPartitionReassignments (46), every version.
 
-Every partition has one replica, on this broker, which leads it as long as it is up: an election is never needed, and
-a reassignment can only name the replica that is there.
+Every partition has one replica, on this broker, which leads it: an election is never needed, and a reassignment can
+only name that replica.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ PREFERRED = 0
 UNCLEAN = 1
 TYPED_FROM = 1
 TOPICS_AT_ONCE_MAX = 16
-"""Topics answered for in one turn of the loop, of more one after another."""
+"""Topics whose results are made in one turn of the loop."""
 
 
 class TopicsReplicas:
-    """Answers what a cluster of one broker can say about replicas."""
+    """Elections and reassignments in a cluster of one broker."""
 
     def __init__(self, *, controller: Controller) -> None:
         self._image = controller.image
@@ -69,7 +69,7 @@ class TopicsReplicas:
         )
 
     def _elect_all(self, election: int) -> elected.Response:
-        """Of all partitions only those are listed that have no leader as wanted."""
+        """Elect leaders of all partitions; the response lists only those where that fails."""
         results: list[elected.ReplicaElectionResult] = []
         for topic in self._image.topics.values():
             outcomes = ((p.index, self._elect(topic.name, p.index, election)) for p in topic.partitions)

@@ -1,7 +1,7 @@
 """AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26) and TxnOffsetCommit (28), every version.
 
-Up to version 3 of the first a client names the partitions of its own transaction; from version 4 on a broker asks for
-many. Clients with transaction version 2 do neither: their records and their offsets add what they are written to.
+Up to version 3 of AddPartitionsToTxn, a client adds the partitions of its own transaction; from version 4 on, a broker
+adds those of many. Clients with transaction version 2 do not send it: Produce and TxnOffsetCommit add the partitions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from penstock.api.group_asking import ask
+from penstock.api.coordinator_requests import submit
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.api.txn_verification import OFFSETS_ADD_FROM, TxnVerification
@@ -51,9 +51,9 @@ from penstock.wire.slices import each
 BATCHED_FROM = 4
 """The first version of AddPartitionsToTxn that brokers send."""
 END_BUMPS_FROM = 5
-"""The first version of EndTxn whose client goes on with a new epoch."""
+"""The first version of EndTxn that bumps the producer epoch."""
 LOADING_FROM = 2
-"""The first version of TxnOffsetCommit whose clients know that a coordinator may be loading."""
+"""The first version of TxnOffsetCommit whose clients know CoordinatorLoadInProgress."""
 RESULTS_AT_ONCE_MAX = 16
 """Transactions, topics of one, and partitions of a topic whose results are made in one turn of the loop."""
 
@@ -63,7 +63,7 @@ CodeOf = Callable[[TopicPartition], int]
 
 
 class Transactions:
-    """Hands what producers want of their transactions to the coordinators."""
+    """Passes the requests of transactional producers to the coordinators."""
 
     def __init__(
         self,
@@ -117,12 +117,12 @@ class Transactions:
             partitions=partitions,
             transaction_version=FIRST_VERSION,
         )
-        return ask(self._coordinators, command.transactional_id, command, response)
+        return submit(self._coordinators, command.transactional_id, command, response)
 
     async def _named(
         self, topics: Iterable[add_api.AddPartitionsToTxnTopic]
     ) -> tuple[tuple[TopicPartition, ...], set[TopicPartition]]:
-        """The partitions that a request names, each once, and those of them that do not exist."""
+        """The distinct partitions of a request, and those of them that do not exist."""
         partitions: dict[TopicPartition, None] = {}
         missing: set[TopicPartition] = set()
         for topic in topics:
@@ -136,7 +136,7 @@ class Transactions:
         return tuple(partitions), missing
 
     async def _add_batched(self, request: add_api.Request) -> Eventual[add_api.Response]:
-        """The coordinators answer in any order; the response is made while it is written, in the request's order."""
+        """Add the partitions of many transactions. Results arrive in any order; the response has the request's."""
         transactions = request.transactions
 
         def respond(codes: list[CodeOf]) -> add_api.Response:
@@ -179,7 +179,7 @@ class Transactions:
             if transaction.verify_only
             else AddPartitions(**producer, transaction_version=BUMPING_VERSION)
         )
-        return ask(self._coordinators, transaction.transactional_id, command, codes)
+        return submit(self._coordinators, transaction.transactional_id, command, codes)
 
     def _exists(self, tp: TopicPartition) -> bool:
         topic = self._image.topics.get(tp.topic)
@@ -194,7 +194,7 @@ class Transactions:
     async def _make_and_add_offsets(
         self, context: RequestContext, request: offsets_api.Request
     ) -> Eventual[offsets_api.Response]:
-        # Where it cannot be made, the response says that there is no coordinator for the group.
+        # Where the topic cannot be created, the response is CoordinatorNotAvailable.
         with suppress(BrokerError):
             await self._internal.ensure_offsets()
         return self._add_offsets(context, request)
@@ -217,7 +217,7 @@ class Transactions:
             partitions=(place,),
             transaction_version=FIRST_VERSION,
         )
-        return ask(self._coordinators, request.transactional_id, command, response)
+        return submit(self._coordinators, request.transactional_id, command, response)
 
     # Ending
 
@@ -228,7 +228,7 @@ class Transactions:
 
     @in_turns
     async def _stock_and_end(self, context: RequestContext, request: end_api.Request) -> Eventual[end_api.Response]:
-        # The rare producer whose epochs are used up needs a new id; any other ends its transaction without one.
+        # Only a producer whose epochs are used up needs a new id; any other ends its transaction without one.
         with suppress(BrokerError):
             await self._producer_ids.stock()
         return self._end(context, request)
@@ -249,7 +249,7 @@ class Transactions:
             commit=request.committed,
             transaction_version=BUMPING_VERSION if bumps else FIRST_VERSION,
         )
-        return ask(self._coordinators, request.transactional_id, command, response)
+        return submit(self._coordinators, request.transactional_id, command, response)
 
     # Offsets
 
@@ -324,7 +324,7 @@ class Transactions:
         command: CommitTxnOffsets,
         response: Callable[[Result], commit_api.Response],
     ) -> Eventual[commit_api.Response]:
-        """Commit if the group's partition is part of the transaction, or can be made part of it."""
+        """Commit if the group's partition is part of the transaction, or can be added to it."""
         try:
             group = self._groups.of(request.group_id)
             group.check()
@@ -347,7 +347,7 @@ class Transactions:
         def commit(refusal: BrokerError | None) -> Eventual[commit_api.Response]:
             if refusal is not None:
                 return response(refusal)
-            return ask(self._groups, request.group_id, command, response)
+            return submit(self._groups, request.group_id, command, response)
 
         if context.api_version < OFFSETS_ADD_FROM:
             return verify(None)
@@ -360,7 +360,7 @@ class Transactions:
 def topic_results(
     topics: list[add_api.AddPartitionsToTxnTopic], code: CodeOf
 ) -> list[add_api.AddPartitionsToTxnTopicResult]:
-    """The response has the shape of the request, whatever that repeats or leaves out."""
+    """Results in the shape of the request, with its repetitions."""
 
     def result(topic: add_api.AddPartitionsToTxnTopic) -> add_api.AddPartitionsToTxnTopicResult:
         return add_api.AddPartitionsToTxnTopicResult(

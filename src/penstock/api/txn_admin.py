@@ -1,6 +1,6 @@
 """WriteTxnMarkers (27), DescribeTransactions (65) and ListTransactions (66), every version: for brokers and operators.
 
-An operator who writes a marker ends a transaction in one partition that nobody else would end.
+An operator writes a marker to end a hanging transaction in one partition.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from penstock.api.group_asking import when_committed
+from penstock.api.coordinator_requests import when_committed
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.groups.consumer.patterns import compiled
@@ -29,19 +29,19 @@ from penstock.wire.api import write_txn_markers as markers_api
 from penstock.wire.slices import each
 
 RESULTS_AT_ONCE_MAX = 16
-"""Markers, topics of one, and partitions of a topic whose results are made in one turn of the loop."""
+"""Markers, topics of a marker, and partitions of a topic whose results are made in one turn of the loop."""
 
 Place = tuple[int, int, int]
-"""Where a request names a partition: the marker's number, the topic's in it, and the partition's in that."""
+"""Position of a partition in a request: indexes of the marker, of its topic, and of the topic's partition."""
 
 
 class MarkerWriting:
-    """A request for markers: written in as many turns of the loop as that takes, and answered in one response."""
+    """A WriteTxnMarkers request: writes the markers over several turns of the loop, and makes the response."""
 
     __slots__ = ("_codes", "_log", "_request", "_timeout_ms", "_timers", "_waits")
 
     def __init__(self, log: MarkerLog, request: markers_api.Request, *, timers: Timers, timeout_ms: int) -> None:
-        """`timeout_ms` is how long a marker that is written may take to be committed."""
+        """`timeout_ms` is how long a written marker may take to be committed."""
         self._log = log
         self._request = request
         self._timers = timers
@@ -49,7 +49,7 @@ class MarkerWriting:
         self._codes: dict[Place, int] = {}
         """The error codes of the markers that failed."""
         self._waits: list[Deferred[None]] = []
-        """Markers that are written and were not committed at once."""
+        """Waiters for markers that are written but not committed yet."""
 
     async def run(self, turns: Turns) -> Eventual[markers_api.Response]:
         """Write every marker, also for a client that disconnects."""
@@ -80,7 +80,7 @@ class MarkerWriting:
             self._codes[place] = error.code
             return
         if wait is not None:
-            # A marker that timed out stands nevertheless; Kafka says of it that it timed out.
+            # A marker that times out stays in the log; Kafka responds with the timeout as well.
             wait = wait.timeout(self._timers, self._timeout_ms, RequestTimedOut)
             self._waits.append(wait.catch(Exception, partial(self._failed, place)))
 
@@ -115,7 +115,7 @@ class MarkerWriting:
 
 
 class TxnAdmin:
-    """Shows transactions, and ends what hangs."""
+    """Describes and lists transactions, and writes markers."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class TxnAdmin:
         timers: Timers,
         timeout_ms: Callable[[], int],
     ) -> None:
-        """`timeout_ms` is how long a request for markers waits for them to be committed."""
+        """`timeout_ms` is how long WriteTxnMarkers waits for its markers to be committed."""
         self._turns = turns
         self._coordinators = coordinators
         self._markers = markers
@@ -149,14 +149,14 @@ class TxnAdmin:
         writing = MarkerWriting(self._markers, request, timers=self._timers, timeout_ms=self._timeout_ms())
         return await writing.run(self._turns)
 
-    # Showing
+    # Describing
 
     @in_turns
     async def describe(self, context: RequestContext, request: describe_api.Request) -> Eventual[describe_api.Response]:
-        asked: list[TxnCoordinatorContext] = []
+        coordinators: list[TxnCoordinatorContext] = []
         states: dict[str, describe_api.TransactionState] = {}
         for name in dict.fromkeys(request.transactional_ids):
-            states[name] = self._described(name, asked)
+            states[name] = self._described(name, coordinators)
             if self._turns.spent():
                 await self._turns.pause()
 
@@ -169,15 +169,15 @@ class TxnAdmin:
             )
 
         results = each(request.transactional_ids, states.__getitem__)
-        return when_committed(asked, describe_api.Response(transaction_states=results), failed)
+        return when_committed(coordinators, describe_api.Response(transaction_states=results), failed)
 
-    def _described(self, name: str, asked: list[TxnCoordinatorContext]) -> describe_api.TransactionState:
+    def _described(self, name: str, coordinators: list[TxnCoordinatorContext]) -> describe_api.TransactionState:
         try:
             coordinator = self._coordinators.of(name)
             found = coordinator.shard().describe(name)
         except BrokerError as error:
             return describe_api.TransactionState(error_code=error.code, transactional_id=name)
-        asked.append(coordinator)
+        coordinators.append(coordinator)
         return describe_api.TransactionState(
             transactional_id=name,
             transaction_state=found.state.label,
@@ -205,9 +205,9 @@ class TxnAdmin:
             matches = None
             if request.transactional_id_pattern:
                 matches = compiled(request.transactional_id_pattern).fullmatch
-            asked = list(self._coordinators.serving())
+            coordinators = list(self._coordinators.serving())
             found: list[Transaction] = []
-            for coordinator in asked:
+            for coordinator in coordinators:
                 found += coordinator.shard().listed(
                     context.now_ms,
                     states=states,
@@ -220,7 +220,7 @@ class TxnAdmin:
         except BrokerError as error:
             return failed(error)
         response = list_api.Response(unknown_state_filters=unknown, transaction_states=each(found, listed))
-        return when_committed(asked, response, failed)
+        return when_committed(coordinators, response, failed)
 
 
 def listed(transaction: Transaction) -> list_api.TransactionState:

@@ -1,14 +1,14 @@
-"""Whether what a producer writes belongs to its transaction, asked of the coordinator before it is written.
+"""Transaction verification: the coordinator confirms, before a write, that the partition is in the transaction.
 
-Clients of before transaction version 2 name their partitions first, and are checked. Later ones do not: what they write
-to is added to the transaction. What each is told when that fails depends on what it understands.
+Clients before transaction version 2 add their partitions first, and are verified. For later ones the broker adds the
+partitions that they write to. The error of a failure depends on the errors that the client's version knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.api.group_asking import ask
+from penstock.api.coordinator_requests import submit
 from penstock.coordinator.step import Result
 from penstock.model.deferred import Deferred, Eventual, after
 from penstock.model.errors import BrokerError
@@ -33,21 +33,21 @@ PRODUCE_ABORTABLE_FROM = 11
 PRODUCE_ADDS_FROM = 12
 OFFSETS_ABORTABLE_FROM = 4
 OFFSETS_ADD_FROM = 5
-"""Versions of Produce and of TxnOffsetCommit whose clients understand TransactionAbortable, and those that add."""
+"""First versions of Produce and of TxnOffsetCommit whose clients know TransactionAbortable, and that add partitions."""
 
 COORDINATOR_AWAY = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
 
 class TxnVerification:
-    """Asks the coordinators of this broker."""
+    """Verifies with the coordinators of this broker."""
 
     def __init__(self, *, coordinators: TxnCoordinatorService, enabled: Callable[[], bool]) -> None:
-        """`enabled` is whether clients that name their partitions are checked at all."""
+        """`enabled` says whether clients that add their partitions themselves are verified at all."""
         self._coordinators = coordinators
         self._enabled = enabled
 
     def of_produce(self, transactional_id: str, version: int, refusal: BrokerError | None = None) -> VerifyTxn:
-        """What a partition asks before it takes a transaction's first batch; a refusal is known beforehand."""
+        """The verification of a transaction's first batch in a partition; a `refusal` is known beforehand."""
         adds = version >= PRODUCE_ADDS_FROM
         abortable = version >= PRODUCE_ABORTABLE_FROM
 
@@ -55,7 +55,7 @@ class TxnVerification:
             error: Eventual[BrokerError | None] = refusal
             if refusal is None and (adds or self._enabled()):
                 error = self._coordinators.verify(transactional_id, tp, producer_id, epoch)
-            # A replica asks in the middle of an append: what a coordinator elsewhere says has to be known before.
+            # A replica verifies in the middle of an append: another broker's coordinator would have to respond before.
             assert not isinstance(error, Deferred), "the coordinator is on this broker"
             if error is not None:
                 raise error_for_producer(error, abortable=abortable, adds=adds)
@@ -76,9 +76,9 @@ class TxnVerification:
         adds = version >= OFFSETS_ADD_FROM
 
         def error_for_committer(error: BrokerError) -> BrokerError:
-            said = error_for_producer(error, abortable=version >= OFFSETS_ABORTABLE_FROM, adds=adds)
-            # The group's coordinator speaks of itself, and not of its log.
-            return CoordinatorNotAvailable() if isinstance(said, NotEnoughReplicas) else said
+            produce_error = error_for_producer(error, abortable=version >= OFFSETS_ABORTABLE_FROM, adds=adds)
+            # The group coordinator reports its own availability, not that of its log.
+            return CoordinatorNotAvailable() if isinstance(produce_error, NotEnoughReplicas) else produce_error
 
         if not adds and not self._enabled():
             return None
@@ -90,7 +90,7 @@ class TxnVerification:
     def add(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: tuple[TopicPartition, ...]
     ) -> Eventual[BrokerError | None]:
-        """Make partitions part of a transaction; gives the reason if they cannot be."""
+        """Add partitions to a transaction; returns the error if that fails."""
         command = AddPartitions(
             transactional_id=transactional_id,
             producer_id=producer_id,
@@ -98,7 +98,7 @@ class TxnVerification:
             partitions=partitions,
             transaction_version=BUMPING_VERSION,
         )
-        return ask(self._coordinators, transactional_id, command, refusal_in)
+        return submit(self._coordinators, transactional_id, command, refusal_in)
 
 
 def refusal_in(result: Result) -> BrokerError | None:
@@ -106,9 +106,9 @@ def refusal_in(result: Result) -> BrokerError | None:
 
 
 def error_for_producer(error: BrokerError, *, abortable: bool, adds: bool) -> BrokerError:
-    """What a producer of some version is told when its partition is not part of its transaction.
+    """The error for a producer whose partition is not in its transaction, as its version knows it.
 
-    Older ones do not know that a coordinator may be busy or away; they come again when replicas are too few.
+    Older producers do not know the errors of a busy or missing coordinator; they retry after NotEnoughReplicas.
     """
     match error:
         case ProducerFenced():

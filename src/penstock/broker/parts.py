@@ -96,8 +96,8 @@ class Parts:
         """Stop serving partitions of a log directory that failed."""
         self.replicas.went_offline(directory)
         # Not at once: it may be a coordinator's own write that has just failed.
-        self.loop.call_soon(self.groups.let_go)
-        self.loop.call_soon(self.transactions.let_go)
+        self.loop.call_soon(self.groups.end_offline)
+        self.loop.call_soon(self.transactions.end_offline)
 
     def background(self) -> tuple[Coroutine[Any, Any, None], ...]:
         return (

@@ -1,4 +1,4 @@
-"""`penstock log adopt`: topics made of logs that the metadata does not know."""
+"""`penstock log adopt`: turns logs that the metadata does not know into topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DATA = Path("penstock-data")
 
 def adopt(
     topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="Whose logs to adopt; without one, list them.")
+        str | None, typer.Argument(metavar="[TOPIC]", help="The topic to adopt; without one, list all.")
     ] = None,
     data: Annotated[
         list[Path] | None,
@@ -30,26 +30,26 @@ def adopt(
     ] = None,
     name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="The topic's new name.")] = None,
     topic_id: Annotated[
-        str | None, typer.Option("--id", metavar="HEX", help="The topic id, where several topics had the name.")
+        str | None, typer.Option("--id", metavar="HEX", help="The topic id, if several topics had the name.")
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="Partitions, where the last ones never had a record.")
+        int | None, typer.Option("--partitions", min=1, help="Partitions, if the last ones never had a record.")
     ] = None,
     config: Annotated[
         list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic setting; repeat for more.")
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Set the logs of a topic that has the name now aside.")
+        bool, typer.Option("--replace", help="Set aside the logs of the topic that has the name now.")
     ] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Make a topic of logs that were set aside, or whose metadata is lost. The broker must be stopped."""
+    """Turn logs that were set aside, or whose metadata is lost, into a topic. The broker must be stopped."""
     import asyncio
 
     paths = [DATA] if data is None else data
     for path in paths:
         if not path.is_dir():
-            raise Failure(f"{path} is no directory", "name the broker's log directories with --data DIR")
+            raise Failure(f"{path} is not a directory", "name the broker's log directories with --data DIR")
     configs = assignments(config or (), option="--config")
     asyncio.run(_run([path.absolute() for path in paths], topic, topic_id, name, partitions, configs, replace, output))
 
@@ -108,7 +108,7 @@ async def _adopt(store: Any, directories: Any, adoption: Adoption) -> TopicState
 
     broker_id, cluster_id = directories.broker_id(), directories.cluster_id()
     if broker_id is None or cluster_id is None:
-        raise AdoptionRefused("no directory says which broker it is of", "start the broker once, and stop it")
+        raise AdoptionRefused("no directory names its broker", "start the broker once, and stop it")
     await bootstrap_cluster(store, lambda: cluster_id)
     return await adopt(store, directories, adoption, broker_id=broker_id, randomness=SystemRandomness())
 

@@ -1,4 +1,4 @@
-"""`penstock bench`: how fast is this broker, from here, with these settings?"""
+"""`penstock bench`: measures throughput and latency of a broker from this machine."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ STAMP = struct.Struct("<d")
 TICK_SECONDS = 0.001
 DRAIN_SECONDS_MAX = 10.0
 SWITCH_SECONDS = 0.0002
-"""How long one thread may keep the interpreter while another waits: the default would be most of the latency seen."""
+"""The interpreter's switch interval: the default would be most of the measured latency."""
 
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Made if it is not there.")]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Created if it does not exist.")]
 MessagesOption = Annotated[int, typer.Option("--messages", "-n", min=1, help="How many records.")]
 SizeOption = Annotated[int, typer.Option("--size", "-s", min=8, help="Bytes of each record's value.")]
-AcksOption = Annotated[Acks, typer.Option("--acks", help="Who must have a record before it counts as sent.")]
+AcksOption = Annotated[Acks, typer.Option("--acks", help="Which replicas must have a record before it counts as sent.")]
 LingerOption = Annotated[float, typer.Option("--linger-ms", min=0, help="How long a batch may wait for more records.")]
 BatchOption = Annotated[int, typer.Option("--batch-bytes", min=1, help="How large a batch may become.")]
 CodecOption = Annotated[Codec, typer.Option("--compression", "-z", help="How batches are compressed.")]
-IdempotentOption = Annotated[bool, typer.Option("--idempotent", help="No duplicates, order kept; wants acks=all.")]
-PartitionsOption = Annotated[int, typer.Option("--partitions", "-p", min=1, help="Of the topic, if it is made.")]
+IdempotentOption = Annotated[bool, typer.Option("--idempotent", help="No duplicates, order kept; needs acks=all.")]
+PartitionsOption = Annotated[int, typer.Option("--partitions", "-p", min=1, help="Of the topic, if it is created.")]
 
 
 @app.command()
@@ -61,7 +61,7 @@ def produce(
     output: OutputOption = OutputFormat.TABLE,
     properties: PropertyOption = None,
 ) -> None:
-    """Send records as fast as they go. The latency is from handing over a record to its acknowledgement."""
+    """Send records as fast as possible. The latency is from the call that sends a record to its acknowledgement."""
     where = connection(bootstrap, properties)
     make_topic(Admin(where), topic, partitions)
     latencies = Latencies()
@@ -106,7 +106,7 @@ def consume(
     output: OutputOption = OutputFormat.TABLE,
     properties: PropertyOption = None,
 ) -> None:
-    """Read records from the beginning as fast as they come. The clock starts with the first one."""
+    """Read records from the beginning as fast as possible. The clock starts with the first one."""
     where = connection(bootstrap, properties)
     admin = Admin(where)
     indexes = [each.partition for each in admin.describe(topic).partitions]
@@ -148,7 +148,7 @@ def latency(
 ) -> None:
     """Send at a steady rate and read at the same time: the latency is from when a record was due to when it is read.
 
-    Counting from when it was due, and not from when it was sent, shows what a stall does to everything behind it.
+    Counting from when it was due, and not from when it was sent, includes the delay of records behind a stall.
     """
     where = connection(bootstrap, properties)
     admin = Admin(where)
@@ -164,7 +164,7 @@ def latency(
 
 
 class Pacer:
-    """Sends records on a timetable, in a thread; each carries the moment it was due."""
+    """Sends records on a schedule, in a thread; each carries its due time."""
 
     def __init__(
         self, where: Connection, topic: str, *, rate: int, count: int, size: int, acks: Acks, linger_ms: float
@@ -203,7 +203,7 @@ class Pacer:
 
 
 def read_latencies(reader: Reader, pacer: Pacer, topic: str, *, skip: int) -> Outcome:
-    """Read what the pacer sends until all is there; the first `skip` records warm everything up and do not count."""
+    """Read all records that the pacer sends; the first `skip` records are warm-up and do not count."""
     clock = SystemClock()
     latencies = Latencies()
     began = last = clock.monotonic()
@@ -245,7 +245,7 @@ def make_topic(admin: Admin, topic: str, partitions: int) -> None:
 
 
 def random_payloads(size: int) -> list[bytes]:
-    """Random capital letters, as Kafka's own load tool sends: neither zeros nor noise for a codec."""
+    """Random capital letters, as Kafka's own load tool sends, which compress like text."""
     return [bytes(65 + byte % 26 for byte in os.urandom(size)) for _ in range(PAYLOADS)]
 
 

@@ -1,4 +1,4 @@
-"""`penstock cluster`: the brokers, the controller, and what they understand."""
+"""`penstock cluster`: the brokers, the controller, and their versions."""
 
 from __future__ import annotations
 

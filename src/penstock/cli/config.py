@@ -27,7 +27,7 @@ app = typer.Typer(
 
 
 class Entity(StrEnum):
-    """What has settings."""
+    """The kinds of resources with settings."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -92,7 +92,7 @@ def unset(
     target = resource(entity, name)
     admin = Admin(connection(bootstrap, properties))
     require_broker(admin, target)
-    # A broker takes any name here and does nothing about it.
+    # A broker accepts and ignores unknown names here.
     require_settings(keys, admin.configs(target), f"{entity} {name}", to_change=True)
     admin.alter(target, put={}, remove=keys)
     show_done(output, f"unset {', '.join(keys)} of {entity} {name}", {"entity": entity, "name": name, "unset": keys})
@@ -105,7 +105,7 @@ def resource(entity: Entity, name: str) -> Resource:
 
 
 def require_broker(admin: Admin, target: Resource) -> None:
-    """Refuse a broker that is not there: librdkafka would wait for it, and the response would be a timeout."""
+    """Refuse a broker that does not exist: librdkafka would wait for it until a timeout."""
     if target.kind != Entity.BROKER:
         return
     there = admin.brokers()

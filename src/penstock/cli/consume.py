@@ -38,7 +38,7 @@ def consume(
     group: Annotated[
         str | None,
         typer.Option(
-            "--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit what is shown."
+            "--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit the records shown."
         ),
     ] = None,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
@@ -54,9 +54,9 @@ def consume(
     bootstrap: BootstrapOption = BOOTSTRAP,
     properties: PropertyOption = None,
 ) -> None:
-    """Read topics: all of them, unless told otherwise, and then stop.
+    """Read topics, by default all records, and then stop.
 
-    On a terminal, control characters and bytes that are no text are escaped; a pipe or file gets the bytes as they are.
+    On a terminal, control characters and bytes that are not text are escaped; a pipe or file gets the bytes unchanged.
 
     penstock consume orders -n 10                       the first ten records
     penstock consume orders -o -10 -F                   the last ten, and then new ones
@@ -79,9 +79,9 @@ def consume(
         with Reader(where, spans, isolation_level=isolation) as reader:
             write_all(reader.batches(), render, heading=heading, count=count, total=goal(spans.values(), count))
     except KeyboardInterrupt:
-        # What stdout has not taken by now would hold up the end until a slow reader takes it.
+        # Output that stdout has not taken yet would delay the end until a slow reader takes it.
         abandon_stdout()
-        # Ctrl-C is how following ends; anything else was cut short.
+        # Ctrl-C is the normal end of --follow; otherwise it is an interruption.
         if not follow:
             raise
 
@@ -89,7 +89,7 @@ def consume(
 def check_choices(
     topics: Sequence[str], offsets: str | None, group: str | None, partitions: Sequence[int] | None
 ) -> None:
-    """What excludes each other, said before any broker is asked."""
+    """Refuse options that exclude each other, before the first request to a broker."""
     if offsets in tuple(OutputFormat):
         raise typer.BadParameter(f"-o is where to read; the output is --output {offsets}", param_hint="--offsets")
     if group is None:
@@ -108,7 +108,7 @@ def check_choices(
 def spans_of(
     admin: Admin, topics: Sequence[str], partitions: list[int] | None, wanted: PositionRange, *, follow: bool
 ) -> dict[str, tuple[Span, ...]]:
-    """What to read of each topic."""
+    """The offsets to read of each topic."""
     return {
         topic: resolve(
             wanted,
@@ -130,19 +130,19 @@ def read_as_member(
     count: int | None,
     isolation: str,
 ) -> None:
-    """Show what the group has not read yet, and commit it after it is written."""
+    """Show records that the group has not read yet, and commit them after they are written."""
     admin = Admin(where)
     for topic in topics:
         admin.describe(topic)
     with GroupReader(where, topics, group, follow=follow, isolation_level=isolation) as reader:
-        told = False
+        noted = False
 
         def batches() -> Iterator[list[Any]]:
-            nonlocal told
+            nonlocal noted
             for batch in reader.batches():
-                if reader.assigned == frozenset() and not told:
+                if reader.assigned == frozenset() and not noted:
                     note(f"other members of group {group} have all partitions: waiting for one")
-                    told = True
+                    noted = True
                 yield batch
 
         write_all(batches(), render, heading=heading, count=count, total=count, written=reader.mark_read)
@@ -161,7 +161,7 @@ def renderer(output: OutputFormat | None, format_: str | None, *, terminal: bool
 
 
 def goal(spans: Iterable[Sequence[Span]], count: int | None) -> int | None:
-    """How many records to expect, for the progress bar; None when nobody knows."""
+    """The expected number of records, for the progress bar; None if it is not known."""
     there = total(span for each in spans for span in each)
     if there is None:
         return count
@@ -179,7 +179,7 @@ def write_all(
 ) -> None:
     """Print until the batches or the count are done. The bar shows only while stdout is not the terminal.
 
-    `written` is told of each batch once stdout has it.
+    `written` is called with each batch once stdout has it.
     """
     out = sys.stdout.buffer
     out.write(heading)

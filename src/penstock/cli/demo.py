@@ -50,7 +50,7 @@ LINE_SECONDS = 2.0
 DRAIN_SECONDS_MAX = 60.0
 """How long the end waits for orders that are sent and not yet counted."""
 SPARK_LOG = "spark.log"
-LAST_WORDS_BYTES_MAX = 4_096
+LAST_LINE_BYTES_MAX = 4_096
 CUSTOMERS = ("ada", "bob", "cyd", "dee", "eve")
 PRODUCTS = ("apple", "bread", "cheese", "dates", "eggs")
 
@@ -60,9 +60,9 @@ def demo(
     rate: Annotated[int, typer.Option("--rate", min=1, help="Orders a second.")] = 500,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """See it all at once: a broker, orders, a pipeline with Spark, live in the terminal.
+    """See a broker, orders and a pipeline with Spark live in the terminal.
 
-    Everything is made in a temporary folder and removed at the end; what a killed demo left, the next one removes.
+    Everything is in a temporary folder and removed at the end; the next demo removes the folder of a killed one.
     """
     need_spark()
     from penstock.cli.demo_folder import make_folder, remove_leftovers
@@ -80,7 +80,7 @@ def demo(
     from pyspark_penstock.session import local_session
 
     for left in remove_leftovers():
-        note(f"removed {left}, which a demo that was killed has left")
+        note(f"removed {left} of a demo that was killed")
     with ExitStack() as undo:
         request = undo.enter_context(stopped_by_signals())
         folder = make_folder()
@@ -108,13 +108,13 @@ def demo(
         try:
             last = run_to_end(queries, watch, request, on_progress=view, restart=start)
         except PipelineFailed as failed:
-            raise failure_in_lines(failed, last_words(folder / SPARK_LOG)) from None
+            raise failure_in_lines(failed, last_log_line(folder / SPARK_LOG)) from None
         facts = {**figures(last, shop, filled, folder / "table"), "port": broker.port, "folder": str(folder)}
     show_done(output, summary(facts), facts)
 
 
 def summary(facts: Mapping[str, Any]) -> str:
-    """The demo in a sentence. An order that is sent and not counted must not look like one that was lost."""
+    """The demo in a sentence. An order that is not counted yet must not look like a lost one."""
     sent, windows = facts["sent"], counted(facts["windows"], "window")
 
     def share(done: int) -> str:
@@ -130,20 +130,20 @@ def summary(facts: Mapping[str, Any]) -> str:
 
 
 def lag_text(lag: int | None) -> str:
-    """A query tells its lag with its first batch: before it, nobody knows."""
+    """The lag as text; it is unknown before the first batch."""
     return "-" if lag is None else f"{lag:,}"
 
 
-def last_words(log: Path) -> str:
-    """The end of what Spark has logged, for a demo that failed: its folder is removed."""
+def last_log_line(log: Path) -> str:
+    """The last line of Spark's log, for a demo that failed: its folder is removed."""
     with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - LAST_WORDS_BYTES_MAX))
+        file.seek(max(0, log.stat().st_size - LAST_LINE_BYTES_MAX))
         lines = file.read().decode(errors="replace").splitlines()
-    return f"Spark's last words: {lines[-1]}" if lines else ""
+    return f"Spark's last log line: {lines[-1]}" if lines else ""
 
 
 def spark_conf(folder: Path) -> dict[str, str]:
-    """Whatever Spark and its Java put on disk goes into the folder."""
+    """Settings that keep all files of Spark and its JVM in the folder."""
     return {
         "spark.log.level": "ERROR",
         "spark.local.dir": str(folder / "spark"),
@@ -153,7 +153,7 @@ def spark_conf(folder: Path) -> dict[str, str]:
 
 
 def demo_spec(folder: Path) -> PipelineSpec:
-    """The pipeline as a file would declare it."""
+    """The declared pipeline of the demo."""
     from pyspark_penstock.pipelines.spec import parse_spec
 
     schema = "id BIGINT, customer STRING, product STRING, amount DOUBLE, ordered_at TIMESTAMP"
@@ -194,7 +194,7 @@ class Background(ABC):
 
     @abstractmethod
     def _run(self) -> None:
-        """What the thread does until it is told to stop."""
+        """Run in the thread until it is stopped."""
 
     def close(self) -> None:
         self._stop.set()
@@ -209,7 +209,7 @@ class Background(ABC):
 
 
 class Shop(Background):
-    """Sends orders, so many a second; some are a few seconds late."""
+    """Sends orders at a rate; some are a few seconds late."""
 
     def __init__(self, where: Connection, rate: int, clock: Clock | None = None) -> None:
         super().__init__("shop")
@@ -242,7 +242,7 @@ class Shop(Background):
 
 
 class FilledWindows(Background):
-    """Reads what the pipeline writes: how many orders each window has so far."""
+    """Reads the pipeline's output: the orders of each window so far."""
 
     def __init__(self, where: Connection) -> None:
         super().__init__("windows")
@@ -265,7 +265,7 @@ class FilledWindows(Background):
 
 @dataclass(slots=True)
 class View:
-    """What a person sees: a table that moves on a terminal, a line every now and then elsewhere."""
+    """Shows the progress: a live table on a terminal, a line at intervals elsewhere."""
 
     shop: Shop
     filled: FilledWindows
@@ -308,7 +308,7 @@ class View:
             )
 
     def _end_in_order(self, now: float, facts: dict[str, Any]) -> None:
-        """At the end of the time or with Ctrl-C, let the shop close first, and the pipeline when it has all orders.
+        """At the end of the time or with Ctrl-C, stop the shop first, and the pipeline when it has all orders.
 
         Ctrl-C once more, or orders that take too long, end it at once.
         """

@@ -1,4 +1,4 @@
-"""The one folder that holds all of a demo, and what is left of demos that were killed."""
+"""The folder of a demo, and the clean-up after demos that were killed."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ END_SECONDS_MAX = 30.0
 
 
 def make_folder() -> Path:
-    """A new folder whose name tells which process it belongs to."""
+    """A new folder whose name has the id of its process."""
     pid = os.getpid()
     return Path(tempfile.mkdtemp(prefix=f"penstock-demo-{pid}-{process_started(pid) or 0}-"))
 
 
 def remove_leftovers(parent: Path | None = None) -> list[Path]:
-    """Remove what demos have left that were killed; their folders.
+    """Remove the folders of killed demos and stop their brokers; returns the folders.
 
-    A broker outlives the demo that started it. It is found by the folder that it was told to write to, which no other
-    process knows of.
+    A broker outlives the demo that started it. It is found by the folder in its arguments, which no other process uses.
     """
-    # Where processes cannot be looked at, nobody can tell whether a demo still runs.
+    # Without access to processes it is unknown whether a demo still runs.
     if process_started(os.getpid()) is None:
         return []
     removed: list[Path] = []
@@ -47,7 +46,7 @@ def remove_leftovers(parent: Path | None = None) -> list[Path]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether it is a directory of this user: any user can make such a name in the shared temporary directory."""
+    """Whether it is a directory of this user: any user can create such a name in the shared temporary directory."""
     try:
         facts = folder.lstat()
     except OSError:
@@ -56,7 +55,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def end_processes(folder: Path) -> None:
-    """Kill whoever was started with a path in this folder, and wait until they have ended."""
+    """Kill the processes that were started with a path in this folder, and wait until they have ended."""
     found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if works_in(pid, folder)]
     began = {pid: process_started(pid) for pid in found}
     for pid in found:

@@ -37,11 +37,11 @@ def explain(
     if not error:
         raise typer.BadParameter("say which error, or --all", param_hint="CODE|NAME")
     if error == "0" or error.upper() in ("NONE", "NO_ERROR"):
-        raise Failure("0 is no error: the request succeeded")
+        raise Failure("0 is not an error: the request succeeded")
     found = find(error)
     if found is None:
         close = nearest_names(error, [each.name for each in every()])
-        hint = f"did you mean {', '.join(close)}?" if close else "`penstock explain --all` lists the errors there are"
+        hint = f"did you mean {', '.join(close)}?" if close else "`penstock explain --all` lists all errors"
         raise Failure(f"no error {error!r}", hint)
     if output is OutputFormat.JSON:
         show_json(asdict(found))

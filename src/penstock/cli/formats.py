@@ -60,8 +60,8 @@ FIELDS_HELP = (
 def compile_format(text: str, *, terminal: bool = False) -> Render:
     """A function that prints a record in the given format; unknown fields are refused.
 
-    For a terminal, control characters and bytes that are no text are escaped in the fields: records come from anybody.
-    What the format itself says is the user's own and stays, colours included.
+    For a terminal, control characters and bytes that are not text are escaped in the fields, since records are
+    untrusted. The text of the format itself is the user's own and stays, colours included.
     """
     parts: list[bytes | Render] = []
     at = 0
@@ -86,30 +86,30 @@ def _for_terminal(field: Render) -> Render:
 
 
 def terminal_text(data: bytes, *, keep: str = "\n\t") -> str:
-    """Bytes of a record for a person: lines stay lines, what would steer the terminal is escaped."""
+    """Bytes of a record for a terminal: lines stay lines, control characters are escaped."""
     return printable(data.decode(errors="backslashreplace"), keep=keep)
 
 
 def _field(letter: str) -> Render:
     found = FIELDS.get(letter)
     if found is None:
-        raise typer.BadParameter(f"%{letter} is no field: {FIELDS_HELP}", param_hint="--format")
+        raise typer.BadParameter(f"%{letter} is not a field: {FIELDS_HELP}", param_hint="--format")
     return found
 
 
 def _escape(rest: str) -> tuple[bytes, int]:
-    """What stands after a backslash, and how many characters it took."""
+    """The bytes of an escape after a backslash, and its length in characters."""
     if rest[:1] == "x":
         if not TWO_DIGITS.fullmatch(rest[1:3]):
             raise typer.BadParameter(f"\\x{rest[1:3]} is not \\x and two hexadecimal digits", param_hint="--format")
         return bytes.fromhex(rest[1:3]), 3
     if rest[:1] in ESCAPES and rest:
         return ESCAPES[rest[0]], 1
-    raise typer.BadParameter(f"\\{rest[:1]} is no escape: {FIELDS_HELP}", param_hint="--format")
+    raise typer.BadParameter(f"\\{rest[:1]} is not an escape: {FIELDS_HELP}", param_hint="--format")
 
 
 def json_line(record: Record) -> bytes:
-    """One JSON object. Bytes that are not UTF-8 stand in base64 under a name that says so."""
+    """One JSON object. Bytes that are not UTF-8 are in base64 under a name with that suffix."""
     fields: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -133,7 +133,7 @@ def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def from_json_bytes(name: str, fields: dict[str, Any]) -> bytes | None:
-    """The way back from `json_line`: text, base64 or null. Raises ValueError for anything else."""
+    """The inverse of `json_bytes`: text, base64 or null. Raises ValueError for anything else."""
     encoded = fields.get(f"{name}_base64")
     if encoded is not None:
         return base64.b64decode(encoded, validate=True)

@@ -1,4 +1,4 @@
-"""`penstock group`: list groups of consumers, look at one, move its offsets, delete it."""
+"""`penstock group`: list consumer groups, describe one, move its offsets, delete it."""
 
 from __future__ import annotations
 
@@ -64,17 +64,15 @@ def list_(
 @app.command()
 def describe(
     group: GroupArgument,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it again and again, with offsets per second.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat it, with offsets per second.")] = False,
     interval: Annotated[
-        float, typer.Option("--interval", "-i", min=WATCH_SECONDS_MIN, help="Seconds between two looks of --watch.")
+        float, typer.Option("--interval", "-i", min=WATCH_SECONDS_MIN, help="Seconds between two reports of --watch.")
     ] = WATCH_SECONDS_DEFAULT,
     bootstrap: BootstrapOption = BOOTSTRAP,
     output: OutputOption = OutputFormat.TABLE,
     properties: PropertyOption = None,
 ) -> None:
-    """Show a group's members, what each reads, what is committed, and how far behind that is."""
+    """Show a group's members, their partitions, committed offsets and lag."""
     where = connection(bootstrap, properties)
     groups, admin, clock = Groups(where), Admin(where), SystemClock()
     report = look(groups, admin, group, clock, None)
@@ -115,7 +113,7 @@ def show_report(output: OutputFormat, report: Report, *, watching: bool) -> None
 def seek(
     group: GroupArgument,
     to: Annotated[str | None, typer.Option("--to", metavar="POSITION", help=f"Where to: {POSITION_EXPLAINED}.")] = None,
-    by: Annotated[int | None, typer.Option("--by", metavar="N", help="So many offsets on, or back (-N).")] = None,
+    by: Annotated[int | None, typer.Option("--by", metavar="N", help="So many offsets forward, or back (-N).")] = None,
     csv: Annotated[
         Path | None,
         typer.Option("--csv", metavar="FILE", help="Lines of topic,partition,offset; - is stdin.", allow_dash=True),
@@ -136,7 +134,7 @@ def seek(
 ) -> None:
     """Move the committed offsets of a group without live members.
 
-    Shows what would change, partition by partition, and does it with --yes.
+    Shows the changes of each partition, and applies them with --yes.
 
     penstock group seek billing --to earliest
     penstock group seek billing --to @2026-11-01T08:00 --topic orders --yes
@@ -171,7 +169,7 @@ def seek(
 
 
 def carry_out(groups: Groups, group: str, moves: tuple[Move, ...], *, yes: bool, output: OutputFormat) -> None:
-    """Show the moves; make them if that is wanted."""
+    """Show the moves, and apply them after a confirmation."""
     changing = [move for move in moves if move.before != move.after]
     for move in moves:
         if move.asked is not None:
@@ -223,7 +221,7 @@ def delete(
 
 
 def known_or_new(groups: Groups, name: str) -> GroupInfo | None:
-    """A group that is not there can be given offsets before its first member comes."""
+    """The group, or None: a new group can be given offsets before its first member joins."""
     return groups.describe(name) if any(each.name == name for each in groups.list()) else None
 
 
@@ -238,7 +236,7 @@ def refuse_live_members(doing: str, group: GroupInfo | None) -> None:
 
 
 def chosen_places(admin: Admin, topics: list[str] | None, committed: Iterable[Place]) -> list[Place]:
-    """The partitions that `--topic` names, or all that something is committed for."""
+    """The partitions that `--topic` names, or all with a committed offset."""
     if not topics:
         return sorted(committed)
     places: set[Place] = set()
@@ -253,7 +251,7 @@ def chosen_places(admin: Admin, topics: list[str] | None, committed: Iterable[Pl
 
 
 def bounds_of(admin: Admin, places: Iterable[Place], *, times: Iterable[int]) -> dict[Place, Bounds]:
-    """What each partition holds."""
+    """The offset range of each partition."""
     by_topic: dict[str, list[int]] = {}
     for topic, index in sorted(places):
         by_topic.setdefault(topic, []).append(index)
@@ -265,7 +263,7 @@ def bounds_of(admin: Admin, places: Iterable[Place], *, times: Iterable[int]) ->
 
 
 def read_csv(path: Path) -> dict[Place, Position]:
-    """Lines of topic,partition,offset; empty lines, comments (#) and a heading of these words are passed over."""
+    """Lines of topic,partition,offset; empty lines, comments (#) and a heading of these words are skipped."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

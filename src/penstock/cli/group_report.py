@@ -1,4 +1,4 @@
-"""What `penstock group describe` shows: one row per partition that a group has committed or reads."""
+"""The report of `penstock group describe`: one row per partition that a group has committed or reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PartitionReport:
 
     @property
     def lag(self) -> int | None:
-        """Records still to read: none of those below the start, which are gone."""
+        """Offsets still to read; those below the log start are deleted and do not count."""
         return None if self.committed is None else max(0, self.held.end - max(self.committed, self.held.start))
 
     def row(self) -> tuple[object, ...]:
@@ -101,7 +101,7 @@ def make_report(
     now_ms: int,
     earlier: Report | None,
 ) -> Report:
-    """The group now; with an earlier look, also how fast each partition was read since."""
+    """The current report; with an earlier one, also the rate at which each partition was read since."""
     owners = group.owners()
     before = {} if earlier is None else {each.place: each.committed for each in earlier.partitions}
     seconds = 0.0 if earlier is None else (now_ms - earlier.taken_ms) / 1000

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.cli.segment_file import Batch, Checked
 
 app = typer.Typer(
-    help="Look into segment files, check them, make topics of lost ones; no broker needed.",
+    help="Inspect and verify segment files, turn lost ones into topics; no broker needed.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -38,7 +38,7 @@ def dump(
     ] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show what is in segment files: batches, records, index entries. With -o json, one object a line."""
+    """Show batches, records and index entries of segment files. With -o json, one object per line."""
     from penstock.cli.segment_file import Bad, log_files
 
     try:
@@ -48,7 +48,9 @@ def dump(
             for row in rows_of(path, records):
                 say(json_text(row) if output is OutputFormat.JSON else row_text(row))
     except Bad as bad:
-        raise Failure(str(bad), "what stands before it is shown above; `penstock log verify` checks the rest") from None
+        raise Failure(
+            str(bad), "the batches before it are shown above; `penstock log verify` checks the rest"
+        ) from None
 
 
 @app.command()
@@ -68,7 +70,9 @@ def verify(
     files = log_files(path)
     bad: list[Bad] = list(missing_faults(path)) if path.is_dir() else []
     if not (files or bad) or any(file.suffix != LOG for file in files):
-        raise Failure(f"{path} is no segment: its name does not end in {LOG}", "indexes are checked with their segment")
+        raise Failure(
+            f"{path} is not a segment: its name does not end in {LOG}", "indexes are checked with their segment"
+        )
     good: list[Checked] = []
     before: Checked | None = None
     with progress("checking", sum(file.stat().st_size for file in files), unit="bytes") as bar:
@@ -93,7 +97,7 @@ def verify(
     if bad:
         raise Failure(
             str(bad[0]),
-            "a broker that starts after an unclean stop cuts a damaged end by itself; damage before it needs a replica",
+            "a start after an unclean stop truncates a damaged end by itself; damage before it needs a replica",
             more=[str(each) for each in bad[1:]],
         )
 
@@ -106,7 +110,7 @@ def accept_loss(
     yes: YesOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Give up records whose files are gone, so that the next start serves the rest of the partition."""
+    """Accept the loss of records whose files are gone, so that the next start serves the rest of the partition."""
     from penstock.cli.topic import confirm
     from penstock.storage.completeness import NOTE, give_up, missing_in, read_note
     from penstock.storage.disk import RealDisk
@@ -172,7 +176,7 @@ def rows_of(path: Path, records: bool) -> Iterator[dict[str, Any]]:
 
                 yield from (entry._asdict() for _, entry in txn_entries(path, data))
             case _:
-                raise Failure(f"{path} is no segment file", f"known are {', '.join(files.KNOWN)}")
+                raise Failure(f"{path} is not a segment file", f"known are {', '.join(files.KNOWN)}")
 
 
 def batch_row(batch: Batch) -> dict[str, Any]:
@@ -218,7 +222,7 @@ def record_rows(path: Path, batch: Batch) -> Iterator[dict[str, Any]]:
 
 
 def row_text(row: dict[str, Any]) -> str:
-    """`name value` pairs; a record stands indented below its batch."""
+    """`name value` pairs; a record is indented below its batch."""
     indent = "  " if "base_offset" in row else "    "
     return indent + "  ".join(f"{name} {_shown(value)}" for name, value in row.items())
 

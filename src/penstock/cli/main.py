@@ -1,4 +1,4 @@
-"""The tree of commands, and how each of them ends."""
+"""The tree of commands, and their exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HELP_NAMES = ["-h", "--help"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A command or a group of them: where it is, and what the list of commands says about it."""
+    """A command or a group of them: its module, and its line in the list of commands."""
 
     module: str
     attribute: str
@@ -53,7 +53,7 @@ COMMANDS: dict[str, Entry] = {
     "topic": Entry(
         module="penstock.cli.topic",
         attribute="app",
-        summary="Make, list, describe, change, grow, truncate and delete topics.",
+        summary="Create, list, describe, change, grow, truncate and delete topics.",
     ),
     "produce": Entry(
         module="penstock.cli.produce",
@@ -63,7 +63,7 @@ COMMANDS: dict[str, Entry] = {
     "consume": Entry(
         module="penstock.cli.consume",
         attribute="consume",
-        summary="Read topics: all of them, unless told otherwise, and then stop.",
+        summary="Read topics, by default all records, and then stop.",
     ),
     "group": Entry(
         module="penstock.cli.group", attribute="app", summary="List, describe, move and delete groups of consumers."
@@ -89,7 +89,7 @@ COMMANDS: dict[str, Entry] = {
     "demo": Entry(
         module="penstock.cli.demo",
         attribute="demo",
-        summary="See it all at once: a broker, orders, a pipeline with Spark, live in the terminal.",
+        summary="See a broker, orders and a pipeline with Spark live in the terminal.",
     ),
     "bench": Entry(module="penstock.cli.bench", attribute="app", summary="Measure throughput and latency of a broker."),
     "sim": Entry(
@@ -100,7 +100,7 @@ COMMANDS: dict[str, Entry] = {
     "log": Entry(
         module="penstock.cli.log",
         attribute="app",
-        summary="Look into segment files, check them, make topics of lost ones; no broker needed.",
+        summary="Inspect and verify segment files, turn lost ones into topics; no broker needed.",
     ),
     "explain": Entry(
         module="penstock.cli.explain",
@@ -113,7 +113,7 @@ COMMANDS: dict[str, Entry] = {
         summary="Show the version, the Python, which record loops are compiled, and librdkafka's version.",
     ),
 }
-"""In the order in which people need them."""
+"""In the order in which users need them."""
 
 TAKE_BYTES = frozenset({"up", "broker", "produce", "pipeline", "log"})
 """Commands whose arguments may be any bytes: paths, and values of records."""
@@ -172,14 +172,14 @@ def run() -> None:
         try:
             app(prog_name="penstock")
         finally:
-            # What a full disk refuses is a failure, and not Python's last words after a success.
+            # A full disk is a failure of the command, not an error at interpreter exit after a success.
             sys.stdout.flush()
     except Failure as failed:
         _fail(failed.lines, failed.hint)
     except ClientError as failed:
         _fail((str(failed),), failed.hint or advice_for(failed))
     except BrokenPipeError:
-        # The reader of a pipe has gone, as `head` does.
+        # The reader of the pipe has exited, such as `head`.
         abandon_stdout()
         sys.exit(EXIT_FAILED)
     except OSError as error:
@@ -190,7 +190,7 @@ def run() -> None:
 
 
 def advice_for(failed: ClientError) -> str:
-    """What `penstock explain` says first about the code, where there is one."""
+    """The advice of `penstock explain` for the error code, if there is one."""
     from penstock.cli.advice import find
 
     if failed.code is None:

@@ -12,8 +12,8 @@ PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999))
 
 
 class Latencies:
-    """Durations in seconds. When there are too many to keep, every second one is dropped, and then every second
-    new one is not taken: the sample stays spread over the whole run."""
+    """Durations in seconds. When there are too many, every second one is dropped, and from then on only every second
+    new one is kept: the sample stays spread over the whole run."""
 
     def __init__(self, samples_max: int = SAMPLES_MAX) -> None:
         self._samples = array("d")
@@ -64,7 +64,7 @@ class Outcome:
         return self.bytes / MEGABYTE / self.seconds if self.seconds > 0 else 0.0
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """For JSON."""
         return {
             **asdict(self),
             "seconds": round(self.seconds, 3),
@@ -73,7 +73,7 @@ class Outcome:
         }
 
     def sentence(self) -> str:
-        """As a person reads it."""
+        """As text."""
         lines = [
             f"{self.records:,} records, {self.bytes / MEGABYTE:,.1f} MB in {self.seconds:.2f} s: "
             f"{self.records_per_second:,.0f} records/s, {self.megabytes_per_second:,.1f} MB/s"
@@ -84,7 +84,7 @@ class Outcome:
 
 
 def rate_text(records: int, size: int, seconds: float) -> str:
-    """For the bar while it runs."""
+    """The rate for the progress bar."""
     if seconds <= 0:
         return ""
     return f"{records / seconds:,.0f}/s {size / MEGABYTE / seconds:,.1f} MB/s"

@@ -1,4 +1,4 @@
-"""Segments that are not there: told by the indexes they left, by their neighbours, and by the last clean stop."""
+"""Detects missing segments: by their indexes, by their neighbours, and by the last clean stop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.storage.summary import SUMMARY
 
 
 def check_order(before: Checked | None, found: Checked) -> None:
-    """A segment begins where the one before ends, or later in a log that may have gaps."""
+    """Raise `Bad` unless a segment begins where the previous one ends, or later in a log that may have gaps."""
     if before is None or before.path.parent != found.path.parent:
         return
     if before.next_offset > found.start:
@@ -27,7 +27,7 @@ def check_order(before: Checked | None, found: Checked) -> None:
 
 
 def missing_faults(path: Path) -> Iterator[Bad]:
-    """Files that a partition's directory, or those of a data directory, should have and have not."""
+    """The missing files of a partition's directory, or of all in a data directory."""
     for directory in sorted({path, *(each.parent for each in path.rglob("*") if each.is_file())}):
         yield from _indexes_of_nothing(directory)
         yield from _noted(directory)
@@ -37,7 +37,7 @@ def missing_faults(path: Path) -> Iterator[Bad]:
 
 
 def _noted(directory: Path) -> Iterator[Bad]:
-    """What an earlier start of the broker found missing."""
+    """Files that an earlier start of the broker found missing."""
     try:
         noted = completeness.read_note(RealDisk(), str(directory))
     except NoteDamaged as damage:
@@ -54,7 +54,7 @@ def _indexes_of_nothing(directory: Path) -> Iterator[Bad]:
 
 
 def _left_by_clean_stop(data: Path, only: Path | None = None) -> Iterator[Bad]:
-    """What the last broker left in a log directory; while one runs, or after a crash, nothing says so."""
+    """Missing files of the last clean stop; while a broker runs, or after a crash, they are not known."""
     if not (data / CLEAN_SHUTDOWN).exists():
         return
     try:

@@ -1,4 +1,4 @@
-"""Positions in a topic as typed on the command line: `beginning`, `42`, `-10`, `@-1h`, `@2026-11-01T08:00:end`."""
+"""Parses positions in a topic on the command line: `beginning`, `42`, `-10`, `@-1h`, `@2026-11-01T08:00:end`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXPLAINED = f"{POSITION_EXPLAINED}; A:B reads from A up to B"
 
 
 class OffsetsParser:
-    """Reads positions; "ago" is counted from the moment it was made with."""
+    """Parses positions; "ago" is relative to `now_ms`."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -30,7 +30,7 @@ class OffsetsParser:
     def parse(self, text: str, *, option: str = "--offsets") -> PositionRange:
         """`A` or `A:B`, either side of the colon may be empty.
 
-        A time of day holds colons too: what can be read as one position is one, and else the longest left side wins.
+        A time of day has colons too: a text that is a single position is one, otherwise the longest left side wins.
         """
         found = self._range(text)
         if found is None:
@@ -81,7 +81,7 @@ class OffsetsParser:
         except ValueError:
             return None
         try:
-            # Without a zone it is the local time of whoever types.
+            # Without a zone it is the user's local time.
             return max(0, int(moment.timestamp() * 1000))
         except (OverflowError, ValueError, OSError):
             return None

@@ -17,12 +17,12 @@ from penstock.model.printable import printable
 PROPERTIES_VARIABLE = "PENSTOCK_CLIENT_PROPERTIES"
 """Names a file of librdkafka properties that every command reads first."""
 CLIENT_VARIABLES = frozenset({"PENSTOCK_BOOTSTRAP", "PENSTOCK_STATE_DIR", PROPERTIES_VARIABLE})
-"""Variables for commands and not for a broker, which takes every other PENSTOCK_ variable for a setting."""
+"""Variables of the commands; a broker reads every other PENSTOCK_ variable as a setting."""
 FILE_MARK = "@"
 
 
 class OutputFormat(StrEnum):
-    """For whom the output is: a person, or a program."""
+    """Output for a person, or for a program."""
 
     TABLE = "table"
     JSON = "json"
@@ -51,7 +51,7 @@ BOOTSTRAP = BOOTSTRAP_DEFAULT
 
 
 def require_text(*texts: str) -> None:
-    """Refuse arguments whose bytes are not UTF-8: no name can have them, and librdkafka's binding crashes on some."""
+    """Refuse arguments that are not UTF-8: no name can have them, and librdkafka's binding crashes on some."""
     for text in texts:
         if not is_text(text):
             raise typer.BadParameter(f"{printable(text)} is not UTF-8 text")
@@ -67,7 +67,7 @@ def is_text(text: str) -> bool:
 
 
 def connection(bootstrap: str, properties: list[str] | None) -> Connection:
-    """What the options --bootstrap and -X say."""
+    """The connection that --bootstrap and -X describe."""
     require_text(bootstrap, *(properties or ()))
     return Connection(bootstrap=bootstrap, properties=client_properties(properties or ()))
 
@@ -75,8 +75,8 @@ def connection(bootstrap: str, properties: list[str] | None) -> Connection:
 def client_properties(texts: Iterable[str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """librdkafka's properties, a later one wins: the file of the environment, then each -X in order.
 
-    A password belongs into a file, or comes through a pipe (`-X sasl.password=@/dev/stdin`): any user of the machine
-    can read the arguments of a process. A value that begins with @ is written @@.
+    A password belongs in a file, or comes through a pipe (`-X sasl.password=@/dev/stdin`): any user of the machine can
+    read the arguments of a process. A value that begins with @ is written @@.
     """
     found: dict[str, str] = {}
     named = environment.get(PROPERTIES_VARIABLE)
@@ -92,7 +92,7 @@ def client_properties(texts: Iterable[str], environment: Mapping[str, str] = os.
 
 
 def value_or_file(text: str, *, option: str) -> str:
-    """The text itself; what a file holds for @FILE, without the end of its last line; @@ stands for one @."""
+    """The text itself, or for @FILE the content of the file without its last line end; @@ stands for one @."""
     if not text.startswith(FILE_MARK):
         return text
     if text.startswith(FILE_MARK * 2):
@@ -101,7 +101,7 @@ def value_or_file(text: str, *, option: str) -> str:
 
 
 def read_properties_file(path: str, *, option: str) -> dict[str, str]:
-    """Lines of KEY=VALUE; empty ones and comments (#) are passed over."""
+    """Lines of KEY=VALUE; empty ones and comments (#) are skipped."""
     lines = (line.strip() for line in read_text(path, option=option).splitlines())
     wanted = [line for line in lines if line and not line.startswith("#")]
     return {name: value.strip() for name, value in assignments(wanted, option=f"{option} {path}", secret=True).items()}

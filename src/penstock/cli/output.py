@@ -18,24 +18,24 @@ BYTES = "bytes"
 
 
 class Number(str):
-    """The name of a column of numbers, which is aligned to the right whatever its rows hold."""
+    """The name of a column of numbers, which is always right-aligned."""
 
     __slots__ = ()
 
 
 def say(*lines: str) -> None:
-    """Lines of a result, on stdout. Names in them may come from anybody, so none of them can hold a control code."""
+    """Lines of a result, on stdout. Names in them are untrusted, so control codes are escaped."""
     for line in lines:
         print(printable(line))
 
 
 def show_json(value: Any) -> None:
-    """One JSON document; indented when a person looks at it."""
+    """One JSON document; indented on a terminal."""
     print(json_text(value, indent=2 if sys.stdout.isatty() else None))
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """JSON that stdout's encoding can hold and that no terminal takes for commands."""
+    """JSON in stdout's encoding, without control codes."""
     utf = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
     return printable_json(json.dumps(value, indent=indent, ensure_ascii=not utf))
 
@@ -54,7 +54,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 def show_rows(output: OutputFormat, columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
     """The same rows as a table, or as a JSON list of objects whose keys are the columns.
 
-    Where there is none, a person is told so in words (`empty`) instead of a heading above nothing.
+    Without rows, the table is the sentence `empty` instead of a heading.
     """
     if output is OutputFormat.JSON:
         show_json([dict(zip(columns, row, strict=True)) for row in rows])
@@ -65,7 +65,7 @@ def show_rows(output: OutputFormat, columns: Sequence[str], rows: Sequence[Seque
 
 
 def show_done(output: OutputFormat, sentence: str, facts: dict[str, Any]) -> None:
-    """What a command changed: a sentence, or the same facts as JSON."""
+    """The change of a command: a sentence, or the same facts as JSON."""
     if output is OutputFormat.JSON:
         show_json(facts)
     else:
@@ -73,7 +73,7 @@ def show_done(output: OutputFormat, sentence: str, facts: dict[str, Any]) -> Non
 
 
 def note(text: str) -> None:
-    """Something for the person and not for the pipe: dim, on stderr."""
+    """A remark for the user: dim, on stderr."""
     print(styled(DIM, printable(text), sys.stderr), file=sys.stderr)
 
 
@@ -107,7 +107,7 @@ def bytes_text(count: float) -> str:
 
 
 class Progress(Protocol):
-    """How far long work has come."""
+    """The progress of a long operation."""
 
     def advance(self, done: int, note: str = "") -> None: ...
 

@@ -144,7 +144,7 @@ def archive(
 ) -> None:
     """Keep topics in a table, every record once.
 
-    A stopped or killed archive goes on where it was, from its checkpoint or, without one, from what its table holds.
+    A stopped or killed archive goes on from its checkpoint or, without one, from the end of its table.
     """
     registry = registry_at(how.state_dir)
     from penstock.cli.pipeline_run import archive_job, archive_name, run_job
@@ -158,7 +158,7 @@ def archive(
         archive_columns(columns, typed=value_format is not ValueFormat.BINARY)
     except WrongOption as error:
         raise typer.BadParameter(str(error), param_hint="--partition-by") from None
-    asked = Archive(
+    settings = Archive(
         name=name,
         bootstrap=how.bootstrap or BOOTSTRAP,
         topics=tuple(topics),
@@ -181,7 +181,7 @@ def archive(
         group=group,
         kafka=how.kafka,
     )
-    run_job(archive_job(asked, registry, how.master or MASTER, how.spark_settings), registry, how.output)
+    run_job(archive_job(settings, registry, how.master or MASTER, how.spark_settings), registry, how.output)
 
 
 @app.command()
@@ -200,14 +200,15 @@ def replay(
 ) -> None:
     """Send a table's records to a topic, each once.
 
-    A replay that was stopped or killed goes on where it was; one that has ended sends nothing under the same name.
+    A replay that was stopped or killed goes on where it stopped; one that has finished sends nothing under the same
+    name.
     """
     registry = registry_at(how.state_dir)
     from penstock.cli.pipeline_run import replay_job, run_job
     from pyspark_penstock.pipelines.replay import Replay
 
     name = checked_name(how.name or f"replay-{to_topic}"[:100])
-    asked = Replay(
+    settings = Replay(
         name=name,
         bootstrap=how.bootstrap or BOOTSTRAP,
         table=table,
@@ -222,7 +223,7 @@ def replay(
         keeps_partitions=keep_partitions,
         kafka=how.kafka,
     )
-    run_job(replay_job(asked, how.master or MASTER, how.spark_settings), registry, how.output)
+    run_job(replay_job(settings, how.master or MASTER, how.spark_settings), registry, how.output)
 
 
 @app.command()
@@ -273,8 +274,8 @@ def expire_(
 ) -> None:
     """Delete the files that only old versions of a Delta or Iceberg table need.
 
-    Queries of those versions fail from then on; archives go on meanwhile. Files that a replay of this machine has still
-    to send stay.
+    Queries of those versions fail from then on; archives go on meanwhile. Files that a replay of this machine has yet
+    to send are kept.
     """
     registry = registry_at(state_dir)
     age = age_ms(older_than, "--older-than", options)
@@ -290,8 +291,8 @@ def expire_(
     facts = {"table": table, "versions": found.versions, "files": list(found.files), "needed_by": list(found.needed_by)}
     if found.needed_by and not dry_run:
         raise Failure(
-            f"nothing was deleted: the replay {', '.join(found.needed_by)} has still to send some of the files",
-            "let it finish, delete its checkpoint, or say --force",
+            f"nothing was deleted: the replay {', '.join(found.needed_by)} has yet to send some of the files",
+            "let it finish, delete its checkpoint, or pass --force",
         )
     if dry_run and output is not OutputFormat.JSON:
         say(*found.files)
@@ -305,7 +306,7 @@ def example() -> None:
     print(EXAMPLE, end="")
 
 
-# Looking at them
+# Status
 
 
 @app.command("list")
@@ -326,13 +327,13 @@ def status(
     state_dir: StateOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show a pipeline and each of its queries: batches, rows a second, lag, late rows."""
+    """Show a pipeline and each of its queries: batches, rows per second, lag, late rows."""
     from dataclasses import asdict
 
     registry = registry_at(state_dir)
     found = registry.find(checked_name(name))
     if found is None:
-        raise Failure(f"there is no pipeline {name}", "`penstock pipeline list` shows those there are")
+        raise Failure(f"there is no pipeline {name}", "`penstock pipeline list` shows all")
     state = registry.judged(found)
     if output is OutputFormat.JSON:
         show_json(asdict(state))
@@ -365,11 +366,11 @@ def status(
 @app.command()
 def stop(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The pipeline's name.")],
-    now: Annotated[bool, typer.Option("--now", help="Kill it: it goes on from its checkpoint all the same.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Kill it; the next start goes on from its checkpoint.")] = False,
     state_dir: StateOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Stop a pipeline; the same command that started it lets it go on."""
+    """Stop a pipeline; the command that started it lets it go on."""
     from pyspark_penstock.pipelines.registry import PipelineError
 
     try:
@@ -384,11 +385,11 @@ def total_lag(state: PipelineState) -> int | None:
     return sum(known) if known else None
 
 
-# What options say
+# Options
 
 
 def need_spark() -> None:
-    """Say what to install before anything else is said."""
+    """Fail with what to install if Spark is missing."""
     from importlib.util import find_spec
 
     missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
@@ -397,7 +398,7 @@ def need_spark() -> None:
 
 
 def checked_name(name: str) -> str:
-    """A name that can stand in paths; anything else is bad usage."""
+    """A name that is valid in paths; anything else is bad usage."""
     need_spark()
     from pyspark_penstock.pipelines.registry import PipelineError, check_name
 
@@ -415,7 +416,7 @@ def registry_at(state_dir: Path | None) -> Registry:
 
 
 def age_ms(text: str, option: str, table: TableOptions) -> int:
-    """How old versions of a table may become; bad usage where it has none, or the age is too short."""
+    """The maximum age of versions of a table; bad usage if it has none, or the age is too short."""
     from pyspark_penstock.lake import TableFormat
     from pyspark_penstock.pipelines.expiry import check_age
     from pyspark_penstock.pipelines.spec import SpecError, duration_ms
@@ -433,7 +434,7 @@ def rate_of(text: str) -> float:
         return 0.0
     found = RATE.fullmatch(text)
     if found is None or float(found[1]) <= 0:
-        raise typer.BadParameter(f"{text!r} is no rate such as 500/s", param_hint="--rate")
+        raise typer.BadParameter(f"{text!r} is not a rate such as 500/s", param_hint="--rate")
     return float(found[1])
 
 
@@ -454,7 +455,7 @@ def wanted(start: str, end: str, topics: Sequence[str]) -> Wanted:
 
 
 def bound(position: Position, option: str) -> tuple[int | None, int | None]:
-    """The time in microseconds, or the offset, that a position says."""
+    """The time in microseconds, or the offset, of a position."""
     match position:
         case Beginning() | End():
             return None, None

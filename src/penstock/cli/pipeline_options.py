@@ -21,7 +21,7 @@ MASTER = "local[*]"
 
 
 class LakeFormat(StrEnum):
-    """What a table is made of."""
+    """The format of a table."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -29,7 +29,7 @@ class LakeFormat(StrEnum):
 
 
 class ValueFormat(StrEnum):
-    """What values are."""
+    """The format of values."""
 
     BINARY = "binary"
     STRING = "string"
@@ -37,22 +37,22 @@ class ValueFormat(StrEnum):
     AVRO = "avro"
 
 
-FormatOption = Annotated[LakeFormat, typer.Option("--format", "-f", help="What the table is made of.")]
-NameOption = Annotated[str | None, typer.Option("--name", "-n", help="The pipeline's name; made up if unset.")]
+FormatOption = Annotated[LakeFormat, typer.Option("--format", "-f", help="The table's format.")]
+NameOption = Annotated[str | None, typer.Option("--name", "-n", help="The pipeline's name; derived if unset.")]
 StateOption = Annotated[
     Path | None,
     typer.Option(
         "--state-dir",
         envvar="PENSTOCK_STATE_DIR",
         metavar="DIR",
-        help="Where pipelines and checkpoints are noted; ~/.local/state/penstock if unset.",
+        help="Where the state of pipelines and checkpoints is kept; ~/.local/state/penstock if unset.",
     ),
 ]
 CheckpointOption = Annotated[
     str | None, typer.Option("--checkpoint", metavar="DIR|URI", help="Spark's checkpoint; in the state dir if unset.")
 ]
 MasterOption = Annotated[
-    str | None, typer.Option("--master", metavar="URL", help=f"Where Spark runs; {MASTER} if nothing else is said.")
+    str | None, typer.Option("--master", metavar="URL", help=f"Where Spark runs; {MASTER} by default.")
 ]
 BrokersOption = Annotated[
     str | None,
@@ -61,7 +61,7 @@ BrokersOption = Annotated[
         "-b",
         envvar="PENSTOCK_BOOTSTRAP",
         metavar="HOST:PORT,...",
-        help=f"Where the brokers are; {BOOTSTRAP} if nothing else is said.",
+        help=f"Where the brokers are; {BOOTSTRAP} by default.",
     ),
 ]
 ConfOption = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's.")]
@@ -82,21 +82,21 @@ ExpireOption = Annotated[
 ]
 AgeOption = Annotated[str, typer.Option("--older-than", metavar="AGE", help="How old: 12h, 7d; at least 1h.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="List the files, and delete nothing.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Delete files that a replay has still to send, too.")]
-ValueFormatOption = Annotated[ValueFormat, typer.Option("--value-format", help="What values are.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Also delete files that a replay has yet to send.")]
+ValueFormatOption = Annotated[ValueFormat, typer.Option("--value-format", help="The format of values.")]
 ValueSchemaOption = Annotated[
     str, typer.Option("--value-schema", metavar="SCHEMA|@FILE", help="Of json: `id BIGINT, ...`; of avro: its JSON.")
 ]
 DropBytesOption = Annotated[
-    bool, typer.Option("--drop-bytes", help="Keep typed values alone; they cannot be replayed then.")
+    bool, typer.Option("--drop-bytes", help="Keep only typed values; they cannot be replayed then.")
 ]
 DeadLettersOption = Annotated[
     str, typer.Option("--dead-letters", metavar="TOPIC", help="For values that do not parse; a folder if unset.")
 ]
 StartOption = Annotated[str, typer.Option("--from", help="Where a new table begins: earliest, latest, -1h, ...")]
-OnceOption = Annotated[bool, typer.Option("--once", help="Take what there is, and end.")]
+OnceOption = Annotated[bool, typer.Option("--once", help="Process the records present, and exit.")]
 EveryOption = Annotated[float, typer.Option("--every", min=0, metavar="SECONDS", help="How often to write a batch.")]
-BatchOption = Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Records of a batch at most.")]
+BatchOption = Annotated[int, typer.Option("--batch", min=1, metavar="N", help="The most records of a batch.")]
 CompactOption = Annotated[bool, typer.Option("--compact", help="Merge small files.")]
 GroupOption = Annotated[str, typer.Option("--group", help="A group to commit offsets to, so that its lag shows.")]
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table's folder or address.")]
@@ -105,19 +105,19 @@ FromPositionOption = Annotated[
     str, typer.Option("--from", help="An offset, or a time: @-1h, @2026-11-01T08:00, @MILLISECONDS.")
 ]
 ToPositionOption = Annotated[str, typer.Option("--to", help="The same; records from there on are not sent.")]
-OfTopicOption = Annotated[list[str] | None, typer.Option("--topic", help="Of these topics alone; repeat for more.")]
-RateOption = Annotated[str, typer.Option("--rate", metavar="N/s", help="Records a second at most.")]
+OfTopicOption = Annotated[list[str] | None, typer.Option("--topic", help="Only of these topics; repeat for more.")]
+RateOption = Annotated[str, typer.Option("--rate", metavar="N/s", help="The most records per second.")]
 NewTimesOption = Annotated[bool, typer.Option("--new-times", help="Records get the time of the replay.")]
 KeepPartitionsOption = Annotated[
-    bool, typer.Option("--keep-partitions", help="To the partition a record came from, whatever its key.")
+    bool, typer.Option("--keep-partitions", help="Send a record to the partition it came from, not to that of its key.")
 ]
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, in TOML.")]
-CheckOption = Annotated[bool, typer.Option("--check", help="Look at the file, and start nothing.")]
+CheckOption = Annotated[bool, typer.Option("--check", help="Only check the file.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
-    """Which table of a lake."""
+    """The options that choose a lake table."""
 
     format_: FormatOption = LakeFormat.PARQUET
     table_name: TableNameOption = ""
@@ -132,7 +132,7 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How a pipeline runs, whatever it does."""
+    """The options of every pipeline."""
 
     name: NameOption = None
     checkpoint: CheckpointOption = None

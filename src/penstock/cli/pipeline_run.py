@@ -1,4 +1,4 @@
-"""A pipeline in the foreground of a terminal: checked, started, watched, stopped."""
+"""Runs a pipeline in the foreground: checks, starts, watches and stops it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ QUIET_CONF = {"spark.log.level": "ERROR", "spark.driver.extraJavaOptions": DEEP_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a command has to run."""
+    """The pipeline of a command."""
 
     name: str
     kind: str
@@ -52,64 +52,64 @@ class Job:
     master: str
     conf: Mapping[str, str] = field(default_factory=dict[str, str])
     check: Callable[[], None]
-    """What can be wrong without Spark; it takes seconds to start."""
+    """Checks before Spark starts, which takes seconds."""
     start: Callable[[Any], Sequence[Any]]
     finish: Callable[[], object] | None = None
-    """After the queries have ended by themselves."""
+    """Called after the queries have ended by themselves."""
 
 
 def archive_name(registry: Registry, topics: Sequence[str], to: str, table: TableOptions) -> str:
-    """The name of an archive that was given none: the same for the same topics and table, another for another table.
+    """The default name of an archive: the same for the same topics and table, another for another table.
 
-    An archive that was begun when names came from the topics alone keeps the name it has.
+    An archive of an older version, whose name came from the topics alone, keeps its name.
     """
     plain = "archive-" + "-".join(topics)[:80]
     known = registry.find(plain) if NAME.fullmatch(plain) else None
-    if known is not None and known.what == archive_words(topics, table.kind, to):
+    if known is not None and known.what == archive_description(topics, table.kind, to):
         return plain
     place = f"{table.kind.value} {Store.at(to).root} {table.table_name} {table.catalog}"
     return f"{plain}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
 
 
-def archive_words(topics: Sequence[str], kind: TableFormat, to: str) -> str:
+def archive_description(topics: Sequence[str], kind: TableFormat, to: str) -> str:
     return f"{','.join(topics)} -> {kind.value} {to}"
 
 
-def archive_job(asked: Archive, registry: Registry, master: str, conf: Mapping[str, str]) -> Job:
+def archive_job(settings: Archive, registry: Registry, master: str, conf: Mapping[str, str]) -> Job:
     def check() -> None:
-        require_topics(asked.read_options())
-        check_archive(asked, asked.open_table())
+        require_topics(settings.read_options())
+        check_archive(settings, settings.open_table())
 
     def needed_by(files: Collection[str]) -> Sequence[str]:
-        return replays_of(registry, asked.open_table())(files)
+        return replays_of(registry, settings.open_table())(files)
 
     return Job(
-        name=asked.name,
+        name=settings.name,
         kind="archive",
-        what=archive_words(asked.topics, asked.format, asked.to),
-        checkpoint=asked.checkpoint,
+        what=archive_description(settings.topics, settings.format, settings.to),
+        checkpoint=settings.checkpoint,
         master=master,
         conf=conf,
         check=check,
-        start=lambda spark: [start_archive(spark, asked, needed_by=needed_by)],
-        finish=lambda: finish_archive(asked, needed_by=needed_by),
+        start=lambda spark: [start_archive(spark, settings, needed_by=needed_by)],
+        finish=lambda: finish_archive(settings, needed_by=needed_by),
     )
 
 
-def replay_job(asked: Replay, master: str, conf: Mapping[str, str]) -> Job:
+def replay_job(settings: Replay, master: str, conf: Mapping[str, str]) -> Job:
     def check() -> None:
-        require_topics({"kafka.bootstrap.servers": asked.bootstrap, "subscribe": asked.to_topic})
-        plan_for(asked)
+        require_topics({"kafka.bootstrap.servers": settings.bootstrap, "subscribe": settings.to_topic})
+        plan_for(settings)
 
     return Job(
-        name=asked.name,
+        name=settings.name,
         kind="replay",
-        what=f"{asked.format.value} {asked.table} -> {asked.to_topic}",
-        checkpoint=asked.checkpoint,
+        what=f"{settings.format.value} {settings.table} -> {settings.to_topic}",
+        checkpoint=settings.checkpoint,
         master=master,
         conf=conf,
         check=check,
-        start=lambda spark: [start_replay(spark, asked)],
+        start=lambda spark: [start_replay(spark, settings)],
     )
 
 
@@ -133,7 +133,7 @@ def spec_job(spec: PipelineSpec, file: str, checkpoint: str, registry: Registry)
 
 
 def require_topics(options: Mapping[str, str]) -> None:
-    """Failure where the broker is away or a topic is not there."""
+    """Failure if the broker is unreachable or a topic does not exist."""
     Connection(bootstrap=options["kafka.bootstrap.servers"]).check()
     parsed = ReadOptions.of(options)
     with BrokerLink(parsed.link) as link:
@@ -141,7 +141,7 @@ def require_topics(options: Mapping[str, str]) -> None:
 
 
 def run_job(job: Job, registry: Registry, output: OutputFormat) -> None:
-    """Run until it ends or is asked to; Failure says what went wrong and what to do."""
+    """Run until it ends or is stopped; Failure says what went wrong and what to do."""
     try:
         state = new_state(job.name, job.kind, job.what, job.checkpoint)
         registry.claim(state)
@@ -177,7 +177,7 @@ def _run(job: Job, watch: Watch) -> PipelineState:
             if request.wanted:
                 return watch.end("stopped")
             queries, restart = job.start(spark), partial(job.start, spark)
-            last = run_to_end(queries, watch, request, on_progress=_Teller(), restart=restart)
+            last = run_to_end(queries, watch, request, on_progress=_BatchPrinter(), restart=restart)
             if last.status == "finished" and job.finish is not None:
                 job.finish()
             return last
@@ -185,18 +185,18 @@ def _run(job: Job, watch: Watch) -> PipelineState:
             end_session(spark)
 
 
-class _Teller:
-    """One line for every batch, for a person who watches."""
+class _BatchPrinter:
+    """Prints one line for every batch."""
 
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}
+        self._printed: dict[str, int] = {}
 
     def __call__(self, state: PipelineState) -> None:
         if not sys.stderr.isatty():
             return
         for each in state.queries:
-            if each.batch > self._told.get(each.query, -1):
-                self._told[each.query] = each.batch
+            if each.batch > self._printed.get(each.query, -1):
+                self._printed[each.query] = each.batch
                 lag = "" if each.lag is None else f", lag {each.lag:,}"
                 late = f", {counted(each.late_rows, 'late row')} dropped" if each.late_rows else ""
                 note(f"{each.query}: batch {each.batch}, {each.rows:,} rows, {each.rows_per_second:,.0f}/s{lag}{late}")

@@ -38,7 +38,7 @@ TIMESTAMP_MAX = 2**63 - 1
 
 
 class Acks(StrEnum):
-    """Who must have a record before it counts as sent."""
+    """Which replicas must have a record before it counts as sent."""
 
     ALL = "all"
     LEADER = "1"
@@ -81,9 +81,9 @@ def produce(
         typer.Option("--file", exists=True, dir_okay=False, help="Read records from here instead of stdin."),
     ] = None,
     separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="What stands between key and value.")
+        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="The separator of key and value.")
     ] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="The whole input is one record, and not each line.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="The whole input is one record instead of each line.")] = False,
     json_lines: Annotated[
         bool, typer.Option("--json", help="Each line is a JSON object as `penstock consume --output json` writes it.")
     ] = False,
@@ -91,7 +91,9 @@ def produce(
     timestamp: Annotated[
         str | None, typer.Option("--timestamp", metavar="TIME", help="@MS, @-1h or @2026-11-01T08:00; now if unset.")
     ] = None,
-    acks: Annotated[Acks, typer.Option("--acks", help="Who must have a record before it counts as sent.")] = Acks.ALL,
+    acks: Annotated[
+        Acks, typer.Option("--acks", help="Which replicas must have a record before it counts as sent.")
+    ] = Acks.ALL,
     compression: Annotated[Codec, typer.Option("--compression", "-z", help="How batches are compressed.")] = Codec.NONE,
     bootstrap: BootstrapOption = BOOTSTRAP,
     output: OutputOption = OutputFormat.TABLE,
@@ -127,7 +129,7 @@ def produce(
         try:
             send_all(sender, topic, records, source)
         except KeyboardInterrupt:
-            # What was read is sent, and how much that was is said: the user must know where to go on.
+            # Records that were read are sent and counted, so that the user knows where to go on.
             sender.flush()
             report(sender, topic, output)
             raise
@@ -171,7 +173,7 @@ def parse_headers(texts: Sequence[str]) -> tuple[Header, ...]:
 
 
 def parse_timestamp(text: str | None) -> int:
-    """Milliseconds; 0, which the library reads as now, if there is none."""
+    """Milliseconds; 0 for no timestamp, which the library reads as now."""
     if text is None:
         return 0
     parser = OffsetsParser(SystemClock().now_ms())
@@ -190,7 +192,7 @@ def opened(file: Path | None) -> BinaryIO:
 
 
 def read_whole(source: BinaryIO) -> bytes:
-    """All of the input as one value, which must not be cut."""
+    """The whole input as one value; Failure if it is too long."""
     value = source.read(LINE_BYTES_MAX + 1)
     if len(value) > LINE_BYTES_MAX:
         raise Failure(f"the input is longer than {LINE_BYTES_MAX} bytes, the most that one record may have here")
@@ -198,7 +200,7 @@ def read_whole(source: BinaryIO) -> bytes:
 
 
 def lines(source: BinaryIO) -> Iterator[bytes]:
-    """Lines without their ends. A line longer than any record may be is refused before it fills the memory."""
+    """Lines without their ends. A line longer than any record is refused before it fills the memory."""
     while line := source.readline(LINE_BYTES_MAX):
         if len(line) == LINE_BYTES_MAX:
             raise Failure(f"a line is longer than {LINE_BYTES_MAX} bytes", "send the file as one record with --whole")
@@ -215,7 +217,7 @@ def split_key(line: bytes, separator: str | None, pattern: Outgoing, number: int
 
 
 def from_json_line(number: int, line: bytes, pattern: Outgoing) -> Outgoing:
-    """What the object leaves out comes from the options; its partition and offset are those of another topic."""
+    """A record from a JSON object; missing fields come from the options, its partition and offset are ignored."""
     try:
         fields: Any = json.loads(line)
         if not isinstance(fields, dict):
@@ -240,7 +242,7 @@ def from_json_line(number: int, line: bytes, pattern: Outgoing) -> Outgoing:
 
 
 def send_all(sender: Sender, topic: str, records: Iterator[Outgoing], source: BinaryIO) -> None:
-    """Send until the input ends; a bar when its size is known, as that of a file is, given by name or as stdin."""
+    """Send until the input ends; with a progress bar if the input is a file, whose size is known."""
     facts = os.fstat(source.fileno())
     size = facts.st_size if stat.S_ISREG(facts.st_mode) else None
     count = 0
@@ -261,7 +263,7 @@ def send_all(sender: Sender, topic: str, records: Iterator[Outgoing], source: Bi
 
 
 def report(sender: Sender, topic: str, output: OutputFormat) -> None:
-    """Where the records went."""
+    """Print the partitions and offsets of the records."""
     partitions = [
         {"partition": index, "records": each.count, "first": each.first, "last": each.last}
         for index, each in sorted(sender.delivered.items())

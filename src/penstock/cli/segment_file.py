@@ -1,4 +1,4 @@
-"""Segment files on disk, read without a broker: what is in them, and where the first bad byte is."""
+"""Reads segment files without a broker: their content, and the first bad byte."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ KNOWN = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 INDEX_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
 UNREADABLE = (Malformed, UnsupportedCompression)
-"""What reading the records of a damaged batch raises."""
+"""The exceptions of reading a damaged batch."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Bad(Exception):
-    """A file is not what it should be, from this byte on."""
+    """A file is invalid from this byte on."""
 
     def __init__(self, path: Path, position: int, what: str) -> None:
         super().__init__(f"{path}: byte {position}: {what}")
@@ -35,7 +35,7 @@ class Bad(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One whole batch and where it lies."""
+    """One whole batch and its position."""
 
     position: int
     header: BatchHeader
@@ -47,7 +47,7 @@ class Batch:
 
 
 def base_offset_of(path: Path) -> int:
-    """A segment's files are named after its first offset."""
+    """The first offset of a segment, from its file name."""
     if not path.stem.isascii() or not path.stem.isdigit():
         raise Bad(path, 0, "the name is not an offset: is this a segment file?")
     return int(path.stem)
@@ -66,14 +66,14 @@ def mapped(path: Path) -> Generator[memoryview]:
         try:
             yield view
         finally:
-            # The traceback of an error holds parts of the view: they go, and the mapping with them, when it does.
+            # The traceback of an error refers to parts of the view, and keeps the file mapped until it is deleted.
             with suppress(BufferError):
                 view.release()
                 bytes_.close()
 
 
 def batches(path: Path, data: memoryview) -> Iterator[Batch]:
-    """Each batch in order, its header checked and its content not. Raises `Bad` where there is none."""
+    """Each batch in order, with only its header checked. Raises `Bad` at an invalid one."""
     base = base_offset_of(path)
     position, next_offset = 0, base
     while position < len(data):
@@ -105,7 +105,7 @@ def _header(path: Path, data: memoryview, position: int) -> BatchHeader:
 
 
 def check_batch(path: Path, batch: Batch) -> None:
-    """The checksum, and every record inside."""
+    """Check the checksum, and every record inside."""
     if not crc_ok(batch.data, 0, batch.header):
         raise Bad(path, batch.position, f"the checksum of the batch at offset {batch.header.base_offset} is wrong")
     try:
@@ -115,7 +115,7 @@ def check_batch(path: Path, batch: Batch) -> None:
 
 
 def index_entries(path: Path, data: memoryview, entry: Struct) -> Iterator[tuple[int, int, int]]:
-    """(position in the file, first field, second field). A file made at full size ends in zeros, which are left out."""
+    """(position in the file, first field, second field). Trailing zeros of a preallocated file are skipped."""
     whole = len(data) - len(data) % entry.size
     for position in range(0, whole, entry.size):
         first, second = entry.unpack_from(data, position)
@@ -128,7 +128,7 @@ def index_entries(path: Path, data: memoryview, entry: Struct) -> Iterator[tuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What a good segment holds."""
+    """The content of a valid segment."""
 
     path: Path
     batches: int
@@ -139,7 +139,7 @@ class Checked:
 
 
 def verify_segment(path: Path) -> Checked:
-    """Checksums, records and order of the log, and that its indexes, if they are there, point at its batches."""
+    """Check checksums, records and order of the log, and that its indexes, if they exist, point at its batches."""
     from penstock.cli.txn_index_file import SegmentAborts, verify_txn_index
 
     places: list[tuple[int, BatchHeader]] = []
@@ -164,7 +164,7 @@ def verify_segment(path: Path) -> Checked:
 
 
 def _verify_index(path: Path, places: Sequence[tuple[int, BatchHeader]]) -> None:
-    """Each entry names an offset and the position of the batch that holds it, both growing."""
+    """Check that each entry has an offset and the position of its batch, both increasing."""
     if not path.exists():
         return
     at = dict(places)
@@ -184,7 +184,7 @@ def _verify_index(path: Path, places: Sequence[tuple[int, BatchHeader]]) -> None
 
 
 def _verify_time_index(path: Path, places: Sequence[tuple[int, BatchHeader]]) -> None:
-    """Each entry promises that whatever is later than its time comes after its offset; both grow."""
+    """Check that records with a later timestamp than an entry's come after its offset, and that both increase."""
     if not path.exists():
         return
     base = base_offset_of(path)
@@ -214,7 +214,7 @@ def log_files(path: Path) -> list[Path]:
 
 
 def _zeros(data: memoryview, position: int) -> bool:
-    """Whether the file ends in zeros from here: room made in advance, and no batch."""
+    """Whether the rest of the file is zeros: preallocated space without a batch."""
     if data[position : position + HEADER_BYTES].tobytes().strip(b"\0"):
         return False
     step = 1 << 20

@@ -28,7 +28,8 @@ ConfigOption = Annotated[
     typer.Option("--config", "-c", metavar="FILE", exists=True, dir_okay=False, help="TOML or server.properties."),
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="A setting, before file and environment.")
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="A setting; overrides file and environment."),
 ]
 InsecureOption = Annotated[
     bool, typer.Option("--insecure-listen", help="Allow an address that other machines reach without authentication.")
@@ -53,7 +54,7 @@ def up(
 ) -> None:
     """Start a broker here, with its data in ./penstock-data.
 
-    Stop it with Ctrl-C: it closes its logs and is back at once the next time.
+    Stop it with Ctrl-C: it closes its logs, so that the next start is fast.
     """
     where = data
     if where is None and config is None:
@@ -86,7 +87,7 @@ def broker(
 def broker_arguments(
     listen: str | None, data: str | None, config: Path | None, settings: list[str] | None, insecure_listen: bool
 ) -> list[str]:
-    """The flags of `python -m penstock.broker` that say the same."""
+    """The equivalent flags of `python -m penstock.broker`."""
     arguments: list[str] = []
     if listen is not None:
         arguments += ["--listen", listen]
@@ -105,25 +106,25 @@ def broker_arguments(
 
 
 def log_arguments(level: str | None, log_format: str | None) -> list[str]:
-    """As settings, which are checked where all settings are."""
+    """The options as settings, which the broker checks."""
     given = {"log.level": level, "log.format": log_format}
     return [part for name, value in given.items() if value is not None for part in ("--set", f"{name}={value}")]
 
 
 def make_data_directory(data: Path) -> None:
-    """So that the first start needs no preparation."""
+    """Create the data directory, so that the first start needs no preparation."""
     try:
         data.mkdir(PRIVATE_MODE, parents=True, exist_ok=True)
     except OSError as error:
         raise Failure(
-            f"cannot make the data directory {data}: {error.strerror}", "choose another one with --data DIR"
+            f"cannot create the data directory {data}: {error.strerror}", "choose another one with --data DIR"
         ) from error
     if not os.access(data, os.W_OK | os.X_OK):
         raise Failure(f"cannot write to the data directory {data}", "choose another one with --data DIR")
 
 
 def check_port_free(listen: str) -> None:
-    """Say who is there before the broker says it in a traceback's worth of log lines."""
+    """Fail with one line if the port is in use, before the broker starts."""
     host, port = parse_address(listen)
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -1,4 +1,4 @@
-"""What to do about a setting that a broker refused: the name that was meant, or the place where it can be set."""
+"""Hints for a setting that a broker refused: the nearest name, or where it can be set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AT_START = "{} is read at the start: change the broker's file, environment or --
 def require_settings(
     names: Iterable[str], known: Sequence[ConfigValue], owner: str, *, to_change: bool = False
 ) -> None:
-    """Refuse a name that is no setting of its owner, with the nearest that is."""
+    """Refuse an unknown setting, with the nearest known name."""
     there = {each.name: each for each in known}
     for name in names:
         if to_change and name in there and there[name].read_only:
@@ -31,7 +31,7 @@ def require_settings(
 
 @contextmanager
 def setting_hints(known: Callable[[], Sequence[ConfigValue]], names: Iterable[str]) -> Generator[None]:
-    """Give a refusal of settings the hint that helps. `known` is asked only then for those there are."""
+    """Add a hint to a refusal of settings. `known` lists the settings and is called only then."""
     try:
         yield
     except ClientError as error:
@@ -41,7 +41,7 @@ def setting_hints(known: Callable[[], Sequence[ConfigValue]], names: Iterable[st
 
 
 def hint_for(known: Sequence[ConfigValue], names: Iterable[str]) -> str:
-    """What is wrong with the first name that is; else it is a value."""
+    """The problem of the first wrong name; if all names are right, a value is wrong."""
     there = {each.name: each for each in known}
     for name in names:
         if name not in there:
@@ -52,7 +52,7 @@ def hint_for(known: Sequence[ConfigValue], names: Iterable[str]) -> str:
 
 
 def nearest_setting(name: str, known: Mapping[str, object]) -> str:
-    """A question about the nearest name; empty where none is near."""
+    """A hint with the nearest name; empty if none is near."""
     from penstock.config.key import nearest  # a command that succeeds does without
 
     return nearest(name, known).removeprefix("; ")

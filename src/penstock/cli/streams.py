@@ -1,4 +1,4 @@
-"""The three standard streams as a shell may leave them: closed, full, or in an encoding that lacks a character."""
+"""Prepares the standard streams, which may be closed, full, or in an encoding that lacks a character."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import TextIO
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 STREAM_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.ENXIO})
-"""What a write to a full disk, a vanished terminal or a closed descriptor fails with."""
+"""Errors of a write to a full disk, a disconnected terminal or a closed descriptor."""
 
 
 def prepare_streams() -> None:
-    """Open what is closed, and escape what an encoding cannot hold.
+    """Open closed streams, and escape characters that an encoding lacks.
 
-    A closed descriptor would be given to the next file or socket, which then gets what was meant for the user. As in
-    other tools, a read of stdin or a write to stdout fails then; only words for a person are dropped.
+    The next file or socket would reuse a closed descriptor, and get the output meant for the user. As in other tools, a
+    read of stdin or a write to stdout then fails; only stderr is dropped.
     """
     for descriptor, mode in ((STDIN, os.O_WRONLY), (STDOUT, os.O_RDONLY), (STDERR, os.O_RDWR)):
         try:
@@ -37,13 +37,13 @@ def prepare_streams() -> None:
 
 
 def abandon_stdout() -> None:
-    """Throw away what could not be written: Python would try again, and complain, when it closes stdout."""
+    """Discard unwritten output: Python would retry, and report an error, when it closes stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
 
 
 @contextmanager
 def stderr_to(path: Path) -> Generator[None]:
-    """Send stderr to a file meanwhile. A process that is started here writes there for as long as it lives."""
+    """Redirect stderr to a file. A process that is started inside keeps writing there."""
     sys.stderr.flush()
     kept = os.dup(STDERR)
     target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -58,7 +58,7 @@ def stderr_to(path: Path) -> Generator[None]:
 
 
 def stream_fault(error: OSError) -> str:
-    """What happened, in words, to a file or to a stream."""
+    """The message for an error of a file or stream."""
     reason = (error.strerror or str(error)).lower()
     if error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {reason}"

@@ -1,4 +1,4 @@
-"""`penstock topic`: make, list, look at, change, grow, empty and delete topics."""
+"""`penstock topic`: create, list, describe, change, grow, truncate and delete topics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from penstock.model.clock import SystemClock
 from penstock.model.printable import printable
 
 app = typer.Typer(
-    help="Make, list, describe, change, grow, truncate and delete topics.", no_args_is_help=True, add_completion=False
+    help="Create, list, describe, change, grow, truncate and delete topics.", no_args_is_help=True, add_completion=False
 )
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
@@ -58,12 +58,12 @@ def create(
         int | None, typer.Option("--rf", "-r", min=1, help="Copies; default.replication.factor if unset.")
     ] = None,
     configs: ConfigsOption = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if it is there already.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if it exists already.")] = False,
     bootstrap: BootstrapOption = BOOTSTRAP,
     output: OutputOption = OutputFormat.TABLE,
     properties: PropertyOption = None,
 ) -> None:
-    """Make a topic."""
+    """Create a topic."""
     settings = assignments(configs or (), option="--config")
     admin = Admin(connection(bootstrap, properties))
     if if_not_exists and any(each.name == topic for each in admin.topics()):
@@ -138,7 +138,7 @@ def alter(
         raise typer.BadParameter("nothing to change: give KEY=VALUE or --unset KEY")
     admin, target = Admin(connection(bootstrap, properties)), topic_resource(topic)
     if unset:
-        # A broker takes any name here and does nothing about it.
+        # A broker accepts and ignores unknown names here.
         require_settings(unset, admin.configs(target), f"topic {topic}")
     with setting_hints(lambda: admin.configs(target), put):
         admin.alter(target, put=put, remove=unset or ())
@@ -148,7 +148,7 @@ def alter(
 @app.command()
 def grow(
     topic: TopicArgument,
-    to: Annotated[int, typer.Option("--to", min=1, help="How many partitions it shall have.")],
+    to: Annotated[int, typer.Option("--to", min=1, help="The new number of partitions.")],
     bootstrap: BootstrapOption = BOOTSTRAP,
     output: OutputOption = OutputFormat.TABLE,
     properties: PropertyOption = None,
@@ -202,7 +202,7 @@ def truncate(
 
 
 def topic_settings() -> tuple[ConfigValue, ...]:
-    """Every setting that a topic can be given, for one that is not there yet."""
+    """Every topic setting, for a topic that does not exist yet."""
     from penstock.config.log import TOPIC_KEYS
 
     return tuple(ConfigValue(name=name, value=None, source="", read_only=False, sensitive=False) for name in TOPIC_KEYS)
@@ -213,7 +213,7 @@ def topic_resource(topic: str) -> Resource:
 
 
 def chosen_partitions(admin: Admin, topic: str, partitions: list[int] | None) -> list[int]:
-    """The partitions asked for, all if none; one that the topic does not have is an error that says which it has."""
+    """The requested partitions, all by default; Failure for one that the topic does not have."""
     there = [each.partition for each in admin.describe(topic).partitions]
     for index in partitions or ():
         if index not in there:
@@ -222,7 +222,7 @@ def chosen_partitions(admin: Admin, topic: str, partitions: list[int] | None) ->
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask a person; refuse a script that has not said --yes."""
+    """Ask for confirmation; without a terminal, --yes is required."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""`penstock txn`: list transactions, look at one, find those that hang and end them."""
+"""`penstock txn`: list transactions, describe one, find hanging ones and abort them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ app = typer.Typer(
 
 SECONDS_MAX = 100 * 366 * 86_400
 AGE_SECONDS_DEFAULT = 900.0
-"""No transaction may take longer than `transaction.max.timeout.ms`, which is fifteen minutes unless it was changed."""
+"""No transaction may take longer than `transaction.max.timeout.ms`, fifteen minutes by default."""
 LIST_COLUMNS = ("transactional_id", Number("producer_id"), "state", Number("coordinator"))
 HANGING_COLUMNS = (
     "topic",
@@ -73,7 +73,7 @@ def list_(
         states=[known_state(each) for each in states or ()], producer_ids=producer_ids or (), duration_ms_min=duration
     )
     if longer_than is not None:
-        # A coordinator lists those whose last transaction has ended too, by when that one began.
+        # A coordinator also lists ids whose last transaction has ended, by its start time.
         found = tuple(each for each in found if each.state in ONGOING_STATES)
     rows = [(each.transactional_id, each.producer_id, each.state, each.coordinator) for each in found]
     chosen = states or producer_ids or longer_than is not None
@@ -83,12 +83,14 @@ def list_(
 
 @app.command()
 def describe(
-    transactional_id: Annotated[str, typer.Argument(metavar="TRANSACTIONAL_ID", help="As the producer is given it.")],
+    transactional_id: Annotated[
+        str, typer.Argument(metavar="TRANSACTIONAL_ID", help="The producer's transactional.id.")
+    ],
     bootstrap: BootstrapOption = BOOTSTRAP,
     output: OutputOption = OutputFormat.TABLE,
     properties: PropertyOption = None,
 ) -> None:
-    """Show who has a transactional id, since when its transaction is open, and what that has touched."""
+    """Show the producer of a transactional id, when its transaction began, and its partitions."""
     info = Transactions(connection(bootstrap, properties)).describe(transactional_id)
     now_ms = SystemClock().now_ms()
     if output is OutputFormat.JSON:
@@ -97,8 +99,8 @@ def describe(
     say(f"transactional id {info.transactional_id}: {info.state}")
     say(f"producer id {info.producer_id}, epoch {info.producer_epoch}, timeout {info.timeout_ms / 1_000:g} s")
     if info.started_ms is not None:
-        words = f", open for {(now_ms - info.started_ms) / 1_000:.1f} s" if info.is_open else ""
-        say(f"last transaction began {time_text(info.started_ms)}{words}")
+        open_text = f", open for {(now_ms - info.started_ms) / 1_000:.1f} s" if info.is_open else ""
+        say(f"last transaction began {time_text(info.started_ms)}{open_text}")
     if info.places:
         show_table(("topic", Number("partition")), info.places)
 
@@ -127,14 +129,14 @@ def hanging(
             "--older-than",
             metavar="SECONDS",
             min=0,
-            help="Leave out those with a write since; they may only be ending.",
+            help="Omit those with a later write; they may just be ending.",
         ),
     ] = AGE_SECONDS_DEFAULT,
     bootstrap: BootstrapOption = BOOTSTRAP,
     output: OutputOption = OutputFormat.TABLE,
     properties: PropertyOption = None,
 ) -> None:
-    """Find transactions that partitions wait for and no coordinator will end.
+    """Find open transactions in partitions that no coordinator will end.
 
     Readers of committed records stop before such a transaction. `penstock txn abort` ends it.
     """
@@ -160,11 +162,13 @@ def hanging(
 def abort(
     place: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION", help="Where the transaction is open.")],
     start_offset: Annotated[
-        int | None, typer.Option("--start-offset", metavar="N", help="The one that began here, where several are open.")
+        int | None, typer.Option("--start-offset", metavar="N", help="The one that began here, if several are open.")
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also one that its coordinator still has: its producer's commit will lack it."),
+        typer.Option(
+            "--force", help="Also abort one that is open at its coordinator: its commit will lack this partition."
+        ),
     ] = False,
     yes: YesOption = False,
     bootstrap: BootstrapOption = BOOTSTRAP,
@@ -194,7 +198,7 @@ def abort(
 
 
 def choose(found: tuple[OpenTransaction, ...], place: tuple[str, int], start_offset: int | None) -> OpenTransaction:
-    """The open transaction that is meant, where that is certain."""
+    """The open transaction to abort; Failure if it is ambiguous."""
     here = [each for each in found if each.place == place]
     if start_offset is not None:
         here = [each for each in here if each.start_offset == start_offset]
@@ -204,24 +208,24 @@ def choose(found: tuple[OpenTransaction, ...], place: tuple[str, int], start_off
         raise Failure(f"no transaction{beginning} is open in {where}", "penstock txn hanging finds those that hang")
     if len(here) > 1:
         offsets = ", ".join(str(each.start_offset) for each in here)
-        raise Failure(f"{len(here)} transactions are open in {where}", f"say --start-offset, one of {offsets}")
+        raise Failure(f"{len(here)} transactions are open in {where}", f"pass --start-offset, one of {offsets}")
     return here[0]
 
 
 def known_state(text: str) -> str:
-    """A state however its letters are written; an unknown one is left to the broker to refuse."""
+    """A state in any case of letters; the broker refuses an unknown one."""
     return next((state for state in STATES if state.lower() == text.lower()), text)
 
 
 def millis(seconds: float, *, option: str) -> int:
-    """A duration as the protocol has it; one beyond any log, or none at all, is refused."""
+    """A duration in milliseconds; one that is out of range, or not a number, is refused."""
     if not 0 <= seconds <= SECONDS_MAX:
         raise typer.BadParameter(f"{seconds} is not between 0 and {SECONDS_MAX:,} seconds", param_hint=option)
     return int(seconds * 1_000)
 
 
 def time_text(timestamp_ms: int) -> str:
-    """A timestamp as ISO 8601 has it; producers can write numbers that are no date."""
+    """A timestamp in ISO 8601; producers can write numbers that are not a date."""
     try:
         return datetime.fromtimestamp(timestamp_ms / 1_000, tz=UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""The index of a segment's aborted transactions, read without a broker and compared with the segment."""
+"""Reads the index of a segment's aborted transactions, and compares it with the segment."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def txn_entries(path: Path, data: memoryview) -> Iterator[tuple[int, AbortedTxn]
 
 
 class SegmentAborts:
-    """What the batches of a segment say about aborted transactions. They are shown to it in order."""
+    """The aborted transactions in the batches of a segment, which are passed in order."""
 
     def __init__(self) -> None:
         self._begun: dict[int, int] = {}
         self.markers: dict[int, int] = {}
-        """Offset of each marker that aborts -> its producer."""
+        """Offset of each abort marker -> its producer."""
         self.needed: dict[int, int] = {}
-        """The same for those that records of the segment need -> the first of these records."""
+        """Offset of each abort marker with records in the segment -> the first of these records."""
 
     def see(self, batch: Batch) -> None:
         header = batch.header
@@ -54,7 +54,7 @@ class SegmentAborts:
 
 
 def verify_txn_index(path: Path, aborts: SegmentAborts) -> None:
-    """Each entry ends at a marker that aborts, and each aborted transaction with records here has one."""
+    """Raise `Bad` unless each entry ends at an abort marker, and each aborted transaction with records here has one."""
     entries: Sequence[tuple[int, AbortedTxn]] = ()
     size = 0
     if path.exists():

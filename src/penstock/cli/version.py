@@ -1,4 +1,4 @@
-"""`penstock version`: what runs here."""
+"""`penstock version`: the versions of penstock, Python and librdkafka."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         "cluster.id",
         None,
         Kind.STRING,
-        doc="The cluster to create or to join; generated at the first start where unset.",
+        doc="The cluster to create or to join; generated at the first start if unset.",
     )
     num_partitions: int = key(
         "num.partitions", 1, Kind.INT, minimum=1, doc="Partitions of a topic that is created without a number of them."
@@ -67,23 +67,23 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         "info",
         Kind.STRING,
         choices=("debug", "info", "warning", "error"),
-        doc="From which level on events are logged. Kafka's ConfigCommand changes it while the broker runs "
-        "(broker-loggers), for all parts or for one.",
+        doc="The lowest level that is logged. Kafka's ConfigCommand changes it at run time (broker-loggers), for all "
+        "parts or for one.",
     )
     log_format: str = key(
         "log.format",
         "auto",
         Kind.STRING,
         choices=("auto", "text", "json"),
-        doc="How events are logged: text for a person, JSON lines for a program; auto is text on a terminal.",
+        doc="Format of log lines: text for people, JSON for programs; auto is text on a terminal, else JSON.",
     )
     decompression_max_bytes: int = key(
         "decompression.max.bytes",
         256 * 1024 * 1024,
         Kind.LONG,
         minimum=1024 * 1024,
-        doc="Bytes of decompressed records that all requests may hold at once: to validate compressed batches off the "
-        "event loop, and to find offsets by time. Work that needs more waits.",
+        doc="Bytes of decompressed records that all requests together may hold, to validate compressed batches and to "
+        "find offsets by timestamp. Work that needs more waits.",
     )
 
     given: Mapping[str, str] = field(default_factory=no_settings)
@@ -91,7 +91,7 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
     given_broker: Mapping[str, str] = field(default_factory=no_settings)
     warnings: tuple[str, ...] = ()
     started: "BrokerConfig | None" = None
-    """The config of the start, if this one has dynamic settings over it."""
+    """The static config, if this one has dynamic settings over it."""
     topic_defaults: TopicConfig = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         given_broker: Mapping[str, str] = NO_SETTINGS,
         warnings: tuple[str, ...] = (),
     ) -> "BrokerConfig":
-        """Build a config from texts. `KeyError` for a name that is no key: the loader has refused or dropped those."""
+        """Build a config from texts. An unknown name is a `KeyError`: the loader has already rejected those."""
         started = cls(given=dict(given), warnings=warnings, **read_settings(given))
         if not given_cluster and not given_broker:
             started.check()
@@ -114,7 +114,7 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         return started.with_dynamic(cluster=given_cluster, broker=given_broker)
 
     def with_dynamic(self, *, cluster: Mapping[str, str], broker: Mapping[str, str]) -> "BrokerConfig":
-        """The config of the start with these dynamic settings over it, which replace all earlier ones."""
+        """The static config with these dynamic settings over it, which replace all earlier ones."""
         started = self.started or self
         changed = replace(
             started,
@@ -156,14 +156,14 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Endpoints to listen on, without the controller's listener of a server.properties made for KRaft."""
+        """Endpoints to listen on, without the controller listeners of a KRaft server.properties."""
         without = {name.upper() for name in self.controller_listener_names}
         found = tuple(read_endpoint("listeners", text) for text in self.listeners)
         return tuple(endpoint for endpoint in found if endpoint.name not in without)
 
     @property
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        """Endpoints that clients get in Metadata; empty stands for those that the broker listens on."""
+        """Endpoints that clients get in Metadata; empty if they are those of `listeners`."""
         without = {name.upper() for name in self.controller_listener_names}
         found = tuple(read_endpoint("advertised.listeners", text) for text in self.advertised_listeners or ())
         return tuple(endpoint for endpoint in found if endpoint.name not in without)
@@ -175,13 +175,13 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
 
     @property
     def request_memory_bytes(self) -> int:
-        """Memory for large requests while they arrive."""
+        """Memory for large requests while they are received."""
         wanted = self.queued_max_request_bytes
         return max(REQUEST_MEMORY_BYTES if wanted < 0 else wanted, self.socket_request_max_bytes)
 
     @property
     def connections_of_address_max(self) -> dict[str, int]:
-        """Connections allowed from addresses that have a bound of their own."""
+        """Connection limits of single addresses."""
         return read_overrides("max.connections.per.ip.overrides", self.max_connections_per_ip_overrides)
 
     @property
@@ -203,7 +203,7 @@ def read_settings(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def readable(settings: Mapping[str, str]) -> dict[str, str]:
-    """What this version understands: a setting stored by a later one must not keep the broker from starting."""
+    """The settings that this version knows: one stored by a later version must not keep the broker from starting."""
     known: dict[str, str] = {}
     for name, text in settings.items():
         try:

@@ -47,7 +47,7 @@ class Entry:
 
 
 def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig, names: list[str] | None = None) -> list[Entry]:
-    """A topic's settings in force; only `names` where given, unknown ones left out as Kafka leaves them out."""
+    """A topic's settings in force, or only `names`; unknown names are left out, as in Kafka."""
     wanted = TOPIC_KEYS if names is None else {name: TOPIC_KEYS[name] for name in names if name in TOPIC_KEYS}
     return [topic_entry(declared, overrides, broker) for declared in wanted.values() if shown(declared, overrides)]
 

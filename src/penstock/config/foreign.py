@@ -1,4 +1,4 @@
-"""Apache Kafka's broker keys that are no settings here, for a server.properties that has them."""
+"""Kafka's broker keys that penstock does not have, for a server.properties that contains them."""
 
 UNUSED = frozenset(
     [

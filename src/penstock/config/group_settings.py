@@ -20,7 +20,7 @@ def of(name: str) -> tuple[Synonym, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class GroupConfig:
-    """The settings of one group: its own, or else the broker's."""
+    """The settings of one group: its overrides, or the broker's values."""
 
     consumer_assignment_interval_ms: int = key(
         "consumer.assignment.interval.ms",
@@ -153,7 +153,7 @@ class GroupConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, str], broker: BrokerConfig) -> "GroupConfig":
-        """What a group has that was given these settings, which are valid."""
+        """The config of a group with these valid overrides."""
         values: dict[str, Any] = {attribute: getattr(broker, default) for attribute, default in BROKER_DEFAULTS}
         for name, text in settings.items():
             declared = GROUP_KEYS[name]
@@ -168,7 +168,7 @@ BROKER_DEFAULTS = tuple(
     for declared in GROUP_KEYS.values()
     if declared.synonyms
 )
-"""A group's settings with the broker's that hold where the group has none of its own."""
+"""A group's keys with the broker's keys for their defaults."""
 
 BOUNDS: tuple[tuple[str, str | None, str | None], ...] = (
     *(
@@ -186,7 +186,7 @@ BOUNDS: tuple[tuple[str, str | None, str | None], ...] = (
     ),
     ("streams.num.standby.replicas", None, "group.streams.max.standby.replicas"),
 )
-"""A group's key with the broker's keys for its least and greatest value."""
+"""A group's key with the broker's keys for its minimum and maximum."""
 
 
 def check_group_configs(settings: Mapping[str, str], broker: BrokerConfig) -> None:

@@ -26,7 +26,7 @@ DOUBLE_EXPONENT_MAX = 1e7
 
 
 class Kind(IntEnum):
-    """The type of a setting, by the number the protocol gives it."""
+    """The type of a setting, with its number in the protocol."""
 
     BOOLEAN = 1
     STRING = 2
@@ -43,7 +43,7 @@ WHOLE_BOUNDS = {Kind.SHORT: 2**15, Kind.INT: 2**31, Kind.LONG: 2**63}
 
 
 class Mode(Enum):
-    """Whether a broker's setting can change while it runs, and for one broker or for all."""
+    """Whether a broker setting is dynamic, and per broker or cluster-wide."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -65,7 +65,7 @@ Check = Callable[[str, tuple[str, ...]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Key:
-    """One setting. `read` is the only way from text to a value, `text` the only way back."""
+    """One setting. `read` parses its text."""
 
     name: str
     kind: Kind
@@ -84,7 +84,7 @@ class Key:
 
     @property
     def attribute(self) -> str:
-        """Where a config object keeps it: the dotted name with underscores."""
+        """Its attribute of the config object: the dotted name with underscores."""
         return attribute_of(self.name)
 
     @property
@@ -180,7 +180,7 @@ def text_of(value: Value) -> str | None:
 
 
 def double_text(number: float) -> str:
-    """A double as the JVM writes it, since clients compare these texts with ones the JVM wrote."""
+    """A double in Java's notation, as clients compare it with Kafka's."""
     if number == 0 or DOUBLE_EXPONENT_MIN <= abs(number) < DOUBLE_EXPONENT_MAX:
         return repr(float(number))
     mantissa, _, exponent = f"{number!r}".partition("e")

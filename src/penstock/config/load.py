@@ -46,7 +46,7 @@ def load(*, file: Path | None, env: Mapping[str, str], flags: Mapping[str, str])
 
 
 def accept(name: str, place: str, warnings: list[str]) -> bool:
-    """Whether a name is a setting; a key of Kafka's without effect here is added to `warnings`, any other raises."""
+    """Whether a name is a setting. A Kafka key without effect here becomes a warning; any other name raises."""
     if name in BROKER_KEYS:
         return True
     if unused(name):

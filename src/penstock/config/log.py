@@ -52,7 +52,7 @@ class TopicConfig:
         choices=CLEANUP_POLICIES,
         as_set=True,
         synonyms=of("log.cleanup.policy"),
-        doc="How old records are removed: by age and size (delete), by newer records of their key (compact), or both.",
+        doc="How old records are removed: by age and size (delete), by newer records of a key (compact), or both.",
     )
     compression_gzip_level: int = key(
         "compression.gzip.level",
@@ -62,7 +62,7 @@ class TopicConfig:
         maximum=9,
         also=-1,
         synonyms=of("compression.gzip.level"),
-        doc="Level used when the broker itself compresses with gzip; -1 is the library's own.",
+        doc="Level used when the broker itself compresses with gzip; -1 is the library's default.",
     )
     compression_lz4_level: int = key(
         "compression.lz4.level",
@@ -112,7 +112,7 @@ class TopicConfig:
         Kind.STRING,
         choices=COMPRESSED_CHECKS,
         synonyms=of("log.compressed.check"),
-        doc="What is checked of a compressed batch: its header and checksum (header), or every record in it (records).",
+        doc="Validation of compressed batches: header and checksum (header), or every record (records).",
     )
     flush: str = key(
         "flush",
@@ -238,7 +238,7 @@ class TopicConfig:
         Kind.LONG,
         minimum=0,
         synonyms=of("log.cleaner.min.compaction.lag.ms"),
-        doc="How long a record is not compacted.",
+        doc="The shortest time that a record stays uncompacted.",
     )
     min_insync_replicas: int = key(
         "min.insync.replicas",
@@ -253,7 +253,7 @@ class TopicConfig:
         False,
         Kind.BOOLEAN,
         synonyms=of("log.preallocate"),
-        doc="Accepted for Kafka's sake, without effect: files grow as they are written.",
+        doc="Accepted for compatibility, without effect: files grow as they are written.",
     )
     remote_log_copy_disable: bool = key(
         "remote.log.copy.disable",
@@ -298,7 +298,7 @@ class TopicConfig:
         Kind.INT,
         minimum=SEGMENT_BYTES_MIN,
         synonyms=of("log.segment.bytes"),
-        doc="Size at which a new segment is begun.",
+        doc="Size at which a segment is rolled.",
     )
     segment_index_bytes: int = key(
         "segment.index.bytes",
@@ -306,7 +306,7 @@ class TopicConfig:
         Kind.INT,
         minimum=4,
         synonyms=of("log.index.size.max.bytes"),
-        doc="Size of an index at which a new segment is begun.",
+        doc="Size of an index at which its segment is rolled.",
     )
     segment_jitter_ms: int = key(
         "segment.jitter.ms",
@@ -314,7 +314,7 @@ class TopicConfig:
         Kind.LONG,
         minimum=0,
         synonyms=of_hours("log.roll.jitter"),
-        doc="At most this much is taken off segment.ms, so that partitions do not roll together.",
+        doc="The most that is subtracted from segment.ms at random, so that partitions do not roll at once.",
     )
     segment_ms: int = key(
         "segment.ms",
@@ -322,7 +322,7 @@ class TopicConfig:
         Kind.LONG,
         minimum=1,
         synonyms=of_hours("log.roll"),
-        doc="Age at which a new segment is begun, full or not.",
+        doc="Age at which a segment is rolled, full or not.",
     )
     unclean_leader_election_enable: bool = key(
         "unclean.leader.election.enable",

@@ -37,7 +37,7 @@ class LogDefaults:
         "log.dirs", None, Kind.LIST, doc="Directories that hold the data, several to spread it over disks."
     )
     log_dir: tuple[str, ...] = key(
-        "log.dir", ("penstock-data",), Kind.LIST, doc="The data directory where log.dirs is not set."
+        "log.dir", ("penstock-data",), Kind.LIST, doc="The data directory, if log.dirs is not set."
     )
     num_recovery_threads_per_data_dir: int = key(
         "num.recovery.threads.per.data.dir",
@@ -124,7 +124,7 @@ class LogDefaults:
         7 * 24,
         Kind.INT,
         minimum=1,
-        doc="Age at which a new segment is begun, if log.roll.ms is not set.",
+        doc="Age at which a segment is rolled, if log.roll.ms is not set.",
     )
     log_roll_ms: int | None = default_of("segment.ms", "log.roll.ms", unset=True)
     log_roll_jitter_hours: int = key(
@@ -142,37 +142,35 @@ class LogDefaults:
         "unclean.leader.election.enable", "unclean.leader.election.enable"
     )
 
-    log_cleaner_enable: bool = key(
-        "log.cleaner.enable", True, Kind.BOOLEAN, doc="Whether compacted topics are compacted at all."
-    )
+    log_cleaner_enable: bool = key("log.cleaner.enable", True, Kind.BOOLEAN, doc="Whether the log cleaner runs.")
     log_cleaner_backoff_ms: int = key(
         "log.cleaner.backoff.ms",
         15_000,
         Kind.LONG,
         minimum=0,
         mode=LIVE,
-        doc="Pause of the cleaner after it found nothing to do.",
+        doc="Pause of the cleaner if there is no log to clean.",
     )
     log_cleaner_dedupe_buffer_size: int = key(
         "log.cleaner.dedupe.buffer.size",
         128 * 1024 * 1024,
         Kind.LONG,
         mode=LIVE,
-        doc="Memory for the table of last offsets by key, for one compaction.",
+        doc="Memory of one compaction for the offset map (last offset by key).",
     )
     log_cleaner_io_buffer_load_factor: float = key(
         "log.cleaner.io.buffer.load.factor",
         0.9,
         Kind.DOUBLE,
         mode=LIVE,
-        doc="How full the table of last offsets may become.",
+        doc="Load factor of the offset map.",
     )
     log_cleaner_io_max_bytes_per_second: float = key(
         "log.cleaner.io.max.bytes.per.second",
         DOUBLE_MAX,
         Kind.DOUBLE,
         mode=LIVE,
-        doc="Ceiling on what the cleaner reads and writes.",
+        doc="Bytes per second that the cleaner reads and writes at most.",
     )
     log_cleaner_max_compaction_lag_ms: int = default_of("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
     log_cleaner_min_compaction_lag_ms: int = default_of("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms")
@@ -183,20 +181,20 @@ class LogDefaults:
         2048,
         Kind.INT,
         minimum=64,
-        doc="Segment and index files held open at once; the one unused longest is closed first. No more than half "
-        "of the file descriptors that the process may have.",
+        doc="Segment and index files open at once; the least recently used is closed first. At most half of the "
+        "process's limit of file descriptors.",
     )
     log_scrub_interval_ms: int = key(
         "log.scrub.interval.ms",
         7 * 24 * 3_600_000,
         Kind.LONG,
         minimum=1,
-        doc="How often every finished segment is verified to find damage.",
+        doc="How often every inactive segment is verified to find damage.",
     )
     log_scrub_max_bytes_per_second: int = key(
         "log.scrub.max.bytes.per.second",
         8 * 1024 * 1024,
         Kind.LONG,
         minimum=1,
-        doc="Ceiling on what the scrubber reads.",
+        doc="Bytes per second that the scrubber reads at most.",
     )

@@ -7,11 +7,10 @@ from penstock.config.key import INT_MAX, Kind, Mode, key
 from penstock.model.generated_errors import InvalidConfig
 
 PORT_MAX = 65535
-NO_EFFECT = "Accepted for Kafka's sake, without effect: each connection has bounds of its own."
-NO_CHANGE_QUOTA = "Accepted for Kafka's sake, without effect: changes of topics are not slowed down."
+NO_EFFECT = "Accepted for compatibility, without effect: each connection has its own bounds."
 
 REQUEST_MEMORY_BYTES = 256 << 20
-"""queued.max.request.bytes where it is -1."""
+"""The value of queued.max.request.bytes if it is -1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,7 @@ def check_endpoints(key_name: str, items: tuple[str, ...]) -> None:
     for item in items:
         name = read_endpoint(key_name, item).name
         if name in names:
-            raise InvalidConfig(f"Invalid value {','.join(items)} for configuration {key_name}: {name} is there twice")
+            raise InvalidConfig(f"Invalid value {','.join(items)} for configuration {key_name}: {name} appears twice")
         names.add(name)
 
 
@@ -122,7 +121,7 @@ class NetworkKeys:
         "controller.listener.names",
         (),
         Kind.LIST,
-        doc="Listeners of a KRaft controller: there is none here, so listeners of these names are left out.",
+        doc="Listeners of a KRaft controller, which penstock does not have: listeners of these names are ignored.",
     )
     insecure_listen: bool = key(
         "insecure.listen",
@@ -134,14 +133,14 @@ class NetworkKeys:
         "socket.send.buffer.bytes",
         320 * 1024,
         Kind.INT,
-        doc="SO_SNDBUF of a connection; -1 leaves it to the system. More for readers far away: it bounds what is on "
-        "the way to one of them.",
+        doc="SO_SNDBUF of a connection; -1 is the system's default. It bounds the bytes in flight to a client, so "
+        "remote clients need more.",
     )
     socket_receive_buffer_bytes: int = key(
         "socket.receive.buffer.bytes",
         -1,
         Kind.INT,
-        doc="SO_RCVBUF of a connection; -1 leaves it to the system.",
+        doc="SO_RCVBUF of a connection; -1 is the system's default.",
     )
     socket_request_max_bytes: int = key(
         "socket.request.max.bytes", 100 * 1024 * 1024, Kind.INT, minimum=1, doc="The largest request that is read."
@@ -151,8 +150,8 @@ class NetworkKeys:
         1024,
         Kind.INT,
         minimum=1,
-        doc="Connections the system keeps before accept; beyond it a client's first packet is lost, and it tries again "
-        "after a second.",
+        doc="Connections that the system queues before accept; beyond it a client's first packet is dropped and "
+        "retransmitted after a second.",
     )
     connections_max_idle_ms: int = key(
         "connections.max.idle.ms",
@@ -173,7 +172,7 @@ class NetworkKeys:
         Kind.INT,
         minimum=0,
         mode=Mode.CLUSTER_WIDE,
-        doc="Connections open at once. In any case no more than the limit of file descriptors leaves beside the logs.",
+        doc="Connections open at once; also bounded by the file descriptors that the logs leave.",
     )
     max_connections_per_ip: int = key(
         "max.connections.per.ip",
@@ -205,8 +204,8 @@ class NetworkKeys:
         "queued.max.request.bytes",
         -1,
         Kind.LONG,
-        doc="Memory for requests above 64 KiB while they arrive, of all connections together; when it is used up, "
-        "further ones wait in their sockets. -1 is 256 MiB, or the largest request if that is more.",
+        doc="Memory for requests above 64 KiB while they are received, of all connections together; further requests "
+        "wait in their sockets. -1 is 256 MiB, or the largest request if that is more.",
     )
     request_timeout_ms: int = key(
         "request.timeout.ms",

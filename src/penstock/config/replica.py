@@ -25,7 +25,7 @@ class ReplicaKeys:
         1024 * 1024,
         Kind.INT,
         minimum=0,
-        doc="Most bytes of a partition in a follower's fetch.",
+        doc="The most bytes of a partition in a follower's fetch.",
     )
     replica_fetch_min_bytes: int = key(
         "replica.fetch.min.bytes", 1, Kind.INT, doc="Bytes that a leader waits for before it responds to a follower."
@@ -35,7 +35,7 @@ class ReplicaKeys:
         10 * 1024 * 1024,
         Kind.INT,
         minimum=0,
-        doc="Most bytes in the response to a follower's fetch.",
+        doc="The most bytes in the response to a follower's fetch.",
     )
     replica_fetch_wait_max_ms: int = key(
         "replica.fetch.wait.max.ms", 500, Kind.INT, doc="The longest that a leader waits for those bytes."
@@ -91,7 +91,7 @@ class ReplicaKeys:
         300,
         Kind.LONG,
         minimum=1,
-        doc="How often leaders are checked for that.",
+        doc="How often leaders are checked for being preferred.",
     )
     controlled_shutdown_enable: bool = key(
         "controlled.shutdown.enable",

@@ -1,1 +1,1 @@
-"""The controller: planners that do no I/O, and what writes their plans to the metadata store."""
+"""The controller: planners that do no I/O, and the code that writes their plans to the metadata store."""

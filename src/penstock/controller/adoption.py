@@ -1,7 +1,6 @@
-"""Making topics of logs that no metadata knows: they were set aside, or their metadata is gone.
+"""Adoption: makes a topic of logs that the metadata does not have, because they were set aside or metadata was lost.
 
-Works on the files of a broker that is stopped. It writes metadata and notes: the next start finds that the logs are the
-topic's own, and restores them.
+Works on the files of a stopped broker. It writes metadata and notes, by which the next start restores the logs.
 """
 
 import contextlib
@@ -28,8 +27,8 @@ from penstock.storage.files import OpenFiles
 from penstock.storage.names import EPOCHS, PARTITION_METADATA, STRAY_DIRECTORY, parse_partition_name
 from penstock.storage.set_aside import Reason, StrayLog
 
-KEEP_FOR_EVER: Mapping[str, str] = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Settings of an adopted topic: its own ones are lost, and the defaults could delete at once what was just saved."""
+UNLIMITED_RETENTION: Mapping[str, str] = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""Settings of an adopted topic: its own are lost, and the default retention could delete the records at once."""
 
 COMPACTED: Mapping[str, str] = {"cleanup.policy": "compact"}
 
@@ -61,7 +60,7 @@ class DataDirectories:
 
     @contextlib.contextmanager
     def locked(self) -> Generator[None]:
-        """Keep brokers out; `AdoptionRefused` while one runs."""
+        """Lock the directories; `AdoptionRefused` while a broker runs on them."""
         with contextlib.ExitStack() as held:
             for directory in self._directories:
                 lock = self._disk.lock(directory.file(LOCK))
@@ -87,7 +86,7 @@ class DataDirectories:
         return next(iter(found), None)
 
     def orphans(self, image: MetadataImage) -> list[OrphanTopic]:
-        """The topics whose logs are set aside, or stand where the metadata expects none; sorted by name."""
+        """The topics whose logs are set aside, or in use without metadata; sorted by name."""
         topics: dict[tuple[str, TopicId], dict[int, StrayLog]] = {}
         for directory in self._directories:
             found = [*set_aside.find(self._disk, directory.path), *self._unknown(directory, image)]
@@ -123,7 +122,7 @@ class DataDirectories:
                 )
 
     def give(self, logs: Collection[StrayLog], name: str, topic_id: TopicId, randomness: Randomness) -> None:
-        """Write into the logs whose they are now; the next start puts them in their place."""
+        """Mark logs as those of a topic; the next start restores them."""
         for log in logs:
             if log.topic_id != topic_id:
                 replace_file(
@@ -137,7 +136,7 @@ class DataDirectories:
                 set_aside.set_aside(self._disk, given, randomness.uuid_bytes().hex())
 
     def epoch_of(self, log: StrayLog | None) -> int:
-        """The leader epoch for a log that is led again: no batch in it has it."""
+        """The next leader epoch of a log: greater than that of every batch in it."""
         if log is None:
             return 0
         try:
@@ -148,14 +147,14 @@ class DataDirectories:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """What an operator asks for."""
+    """An operator's request to adopt logs."""
 
     orphan: OrphanTopic
     name: str
     partitions: int | None = None
     configs: Mapping[str, str] | None = None
     replace: bool = False
-    """Whether a topic of that name makes room: its own logs are set aside."""
+    """Whether to replace an existing topic of that name, whose logs are then set aside."""
 
 
 async def read_image(store: MetadataStore) -> MetadataImage:
@@ -167,7 +166,7 @@ async def read_image(store: MetadataStore) -> MetadataImage:
 async def adopt(
     store: MetadataStore, directories: DataDirectories, adoption: Adoption, *, broker_id: int, randomness: Randomness
 ) -> TopicState:
-    """Make a topic of orphaned logs; as it is in the metadata now."""
+    """Make a topic of orphaned logs; returns its new metadata."""
     image = await read_image(store)
     orphan, name = adoption.orphan, adoption.name
     operations: list[Operation] = []
@@ -221,14 +220,14 @@ def flat(steps: Iterable[PlanStep]) -> list[Operation]:
 
 
 def settings_of(adoption: Adoption) -> dict[str, str]:
-    usual = COMPACTED if adoption.name in internal_counts() else KEEP_FOR_EVER
+    usual = COMPACTED if adoption.name in internal_counts() else UNLIMITED_RETENTION
     configs = {**usual, **(adoption.configs or {})}
     check_topic_configs(configs, BrokerConfig())
     return configs
 
 
 def count_of(adoption: Adoption) -> int:
-    """Partitions of the topic: those with a log, and what is known of others, whose logs had nothing in them."""
+    """The number of partitions: enough for every log, and more if the operator or the topic's default says so."""
     needed = max(adoption.orphan.logs) + 1
     count = adoption.partitions or max(needed, internal_counts().get(adoption.name, 0))
     if count < needed:
@@ -241,7 +240,7 @@ def count_of(adoption: Adoption) -> int:
 
 
 def internal_counts() -> dict[str, int]:
-    """The coordinators' topics: the number of partitions decides which of them has a group, and must not change."""
+    """Partitions of the coordinators' topics. They must not change: they decide which partition has a group."""
     config = BrokerConfig()
     return {
         GROUP_OFFSETS_TOPIC: config.offsets_topic_num_partitions,

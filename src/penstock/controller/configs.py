@@ -1,4 +1,4 @@
-"""Planner of changes to dynamic settings: of topics, brokers and groups."""
+"""Plans changes of dynamic settings: of topics, of brokers, of groups."""
 
 import re
 from collections import Counter
@@ -30,11 +30,11 @@ from penstock.model.topic import check_topic_name
 CLIENT_METRICS_NAMES = frozenset({"metrics", "interval.ms", "match"})
 NODE_ID = re.compile(r"[+-]?\d+")
 NODE_ID_DIGITS_MAX = 64
-"""A broker id with more digits is none; Python refuses to read one of thousands."""
+"""Longest name that is parsed as a broker id: Python refuses numbers with thousands of digits."""
 
 
 class ResourceType(IntEnum):
-    """What has settings, by the number the protocol gives it."""
+    """Resources with settings, by their number in the protocol."""
 
     TOPIC = 2
     BROKER = 4
@@ -44,7 +44,7 @@ class ResourceType(IntEnum):
 
 
 class Step(IntEnum):
-    """What to do with one setting."""
+    """The operation on one setting, by its number in the protocol."""
 
     SET = 0
     DELETE = 1
@@ -63,7 +63,7 @@ class SettingStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """Changes of one topic's or broker's settings; `replace_all` removes all settings that are not set here."""
+    """Changes of one resource's settings; `replace_all` removes all settings that are not set here."""
 
     resource_type: int
     name: str
@@ -78,9 +78,9 @@ def plan_config_changes(
     config: BrokerConfig,
     counts: Mapping[tuple[int, str], int] | None = None,
 ) -> Plan[Mapping[str, str]]:
-    """Do every change that can be done, in one transaction; the outcome of one is all its settings thereafter.
+    """Plan every valid change, in one transaction; the outcome of each is the resource's settings after it.
 
-    `counts` is how often the whole request names each resource, where these are only a part of it.
+    `counts` is how often the whole request names each resource, where `changes` is only a part of it.
     """
     if counts is None:
         counts = Counter((change.resource_type, change.name) for change in changes)
@@ -102,7 +102,7 @@ def plan_config_changes(
 
 
 def check_steps(change: ConfigChange) -> None:
-    """Refuse steps that no kind of resource allows."""
+    """Reject steps that are invalid for every resource type."""
     names = [step.name for step in change.steps]
     if len(set(names)) != len(names):
         raise InvalidRequest("Error due to duplicate config keys")
@@ -155,9 +155,9 @@ def plan_broker(
         check_broker_settings(after, per_broker=bool(change.name))
         overlay(image, config, broker, after)
     except InvalidConfig as error:
-        # Kafka answers a bad value of a broker's setting as a bad request.
+        # Kafka responds with INVALID_REQUEST to an invalid broker setting.
         raise InvalidRequest(str(error)) from None
-    return written(broker_config_path(broker), before, after, there=broker in image.broker_configs), after
+    return written(broker_config_path(broker), before, after, exists=broker in image.broker_configs), after
 
 
 def plan_group(
@@ -168,29 +168,29 @@ def plan_group(
     before = image.group_configs.get(change.name, NO_CONFIGS)
     after = changed(before, change, GROUP_KEYS)
     check_group_configs(after, config)
-    return written(group_config_path(change.name), before, after, there=change.name in image.group_configs), after
+    return written(group_config_path(change.name), before, after, exists=change.name in image.group_configs), after
 
 
 def refuse_metrics(change: ConfigChange) -> Mapping[str, str]:
-    """No metrics are taken from clients, so there is nothing to subscribe to."""
+    """Reject metrics subscriptions: the broker does not collect metrics from clients."""
     for step in change.steps:
         if step.name not in CLIENT_METRICS_NAMES:
             raise InvalidRequest(f"Unknown client metrics configuration: {step.name}")
     raise InvalidRequest("This broker takes no metrics from clients")
 
 
-def written(path: str, before: Mapping[str, str], after: Mapping[str, str], *, there: bool) -> Operation | None:
-    """The operation that makes a node of settings what it should be; a resource without settings has no node."""
+def written(path: str, before: Mapping[str, str], after: Mapping[str, str], *, exists: bool) -> Operation | None:
+    """The operation that changes a node of settings; a node without settings is deleted."""
     if after == before:
         return None
     if not after:
         return Delete(path)
     data = storable(pack(after))
-    return Set(path, data) if there else Create(path, data)
+    return Set(path, data) if exists else Create(path, data)
 
 
 def node_id(name: str) -> int | None:
-    """The broker id that a resource's name is, read as Java reads an int: without spaces or underscores; else None."""
+    """The broker id in a resource's name, parsed like a Java int, without spaces or underscores; None if it is none."""
     if len(name) > NODE_ID_DIGITS_MAX or not NODE_ID.fullmatch(name):
         return None
     found = int(name)
@@ -198,7 +198,7 @@ def node_id(name: str) -> int | None:
 
 
 def broker_of(name: str, config: BrokerConfig) -> str:
-    """The broker whose settings these are; an empty name is all of them."""
+    """The broker that a resource's name means; an empty name means all brokers."""
     if not name:
         return ALL_BROKERS
     named = node_id(name)
@@ -210,7 +210,7 @@ def broker_of(name: str, config: BrokerConfig) -> str:
 
 
 def check_broker_settings(settings: Mapping[str, str], *, per_broker: bool) -> None:
-    """Refuse what cannot change while a broker runs, or not for all brokers at once."""
+    """Reject unknown settings, read-only ones, and per-broker ones for all brokers at once."""
     known = set(BROKER_KEYS) | set(ALIASES)
     unknown = [name for name in settings if name not in known and not unused(name) and not guards(name)]
     if unknown:
@@ -228,7 +228,7 @@ def check_broker_settings(settings: Mapping[str, str], *, per_broker: bool) -> N
 
 
 def overlay(image: MetadataImage, config: BrokerConfig, broker: str, after: Mapping[str, str]) -> BrokerConfig:
-    """The config this broker would have: refuses values that do not go together."""
+    """The resulting config of this broker; raises for values that contradict each other."""
     own = str(config.broker_id)
     cluster = after if broker == ALL_BROKERS else readable(image.broker_settings(ALL_BROKERS))
     single = after if broker == own else readable(image.broker_settings(own))
@@ -253,7 +253,7 @@ def changed(before: Mapping[str, str], change: ConfigChange, keys: Mapping[str, 
 
 
 def edited_list(text: str | None, step: SettingStep, value: str, declared: Key | None) -> str:
-    """A list with items added or taken away; one that is not set starts from its default."""
+    """A list with items appended or subtracted; an unset list starts from its default."""
     if declared is None or declared.kind is not Kind.LIST:
         raise InvalidConfig(f"Can't {Step(step.step).name} to key {step.name} because its type is not LIST.")
     current = text if text is not None else text_of(declared.default) or ""

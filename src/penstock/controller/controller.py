@@ -1,4 +1,4 @@
-"""The controller: the one writer of the cluster's metadata.
+"""The controller: the only writer of the cluster's metadata.
 
 It decides with its planners (`topics`, `configs`, `quotas`), writes what they plan, in as few transactions as the store
 allows, and responds when they are durable and this broker has acted on them.
@@ -67,11 +67,11 @@ READ_BACK_PAUSE_S = 0.25
 """How often, and after which pause, the controller looks for the outcome of a transaction before it gives up."""
 
 PRODUCER_ID_BLOCK = 1000
-"""Producer ids taken at once: a crash loses at most so many of 2**63."""
+"""Producer ids allocated at once: a crash loses at most so many of 2**63."""
 
 
 class Controller:
-    """Every change of metadata, one after the other."""
+    """Makes every change of metadata, one after the other."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Controller:
         epoch_version: int | None = None,
         id_floor: ProducerIdFloor | None = None,
     ) -> None:
-        """`config` gives the broker's settings of the moment: some change while it runs.
+        """`config` returns the broker's current settings: some change while it runs.
 
         `epoch_version` is what the election gave; None refuses every write, see `elected`.
         """
@@ -96,7 +96,7 @@ class Controller:
         self._marks = count()
         self.on_resigned: Callable[[], None] = lambda: None
         """Called when this broker finds that it is no longer controller."""
-        # A plan holds for the image it was made from, so the next one waits for the transaction of the last.
+        # A plan is valid for the image it was made from, so the next plan waits for the previous transaction.
         self._turn = asyncio.Lock()
 
     def elected(self, epoch_version: int) -> None:
@@ -120,7 +120,7 @@ class Controller:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> tuple[TopicState | BrokerError, ...]:
-        """Create topics. One that cannot be created does not stop the others; a `BrokerError` raised stops all."""
+        """Create topics. An invalid topic does not affect the others; a raised `BrokerError` fails all of them."""
         config = self._config()
         check_total(partitions_asked(topic, config) for topic in topics)
 
@@ -136,7 +136,7 @@ class Controller:
         return await self._carry_out_in_parts(topics, plan, validate_only=validate_only)
 
     async def delete_topics(self, topics: Sequence[str | TopicId]) -> tuple[TopicState | BrokerError, ...]:
-        """Remove topics by name or id; the outcome is the topic as it was."""
+        """Delete topics by name or id; the outcome is the deleted topic."""
         return await self._carry_out_in_parts(
             topics, lambda some: plan_deletions(self.image, some, config=self._config())
         )
@@ -155,7 +155,7 @@ class Controller:
     async def change_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> tuple[Mapping[str, str] | BrokerError, ...]:
-        """Change settings of topics and brokers; they are in force when this returns."""
+        """Change settings of topics, brokers and groups; they are in effect when this returns."""
         counts = Counter((change.resource_type, change.name) for change in changes)
         return await self._carry_out_in_parts(
             changes,
@@ -172,17 +172,17 @@ class Controller:
         )
 
     async def begin_epochs(self, broker_id: int) -> None:
-        """Give everything this broker leads a new leader epoch: after a stop that may have lost the end of a log."""
+        """Start a new leader epoch in every partition this broker leads, after a stop that may have lost records."""
         await self._carry_out(lambda: plan_new_epochs(self.image, broker_id))
 
     async def claim_producer_ids(self) -> range:
-        """A block of producer ids that were never given out before and will not be again, also after a crash."""
+        """Allocate a block of producer ids that were never assigned and will not be assigned again."""
         floor = self._id_floor
 
         async def plan() -> Plan[range]:
             node = await self._store.get(PRODUCER_IDS)
             assert node is not None, "the store has not been bootstrapped"
-            # Metadata from an older copy counts ids again that the logs know.
+            # Metadata restored from an older copy would assign ids again that are in the logs.
             first = max(int(node.data), 0 if floor is None else await floor.read())
             end = first + PRODUCER_ID_BLOCK
             claim = Set(PRODUCER_IDS, b"%d" % end, node.version)
@@ -202,7 +202,7 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> tuple[Outcome | BrokerError, ...]:
-        """Carry out many changes that do not depend on each other, some at a time, so that others have their turn."""
+        """Carry out many independent changes, some at a time, so that other requests are not blocked."""
         outcomes: list[Outcome | BrokerError] = []
         for first in range(0, len(wanted), CHANGES_AT_ONCE_MAX):
             some = wanted[first : first + CHANGES_AT_ONCE_MAX]

@@ -1,8 +1,8 @@
-"""Deletions of topics, carried through: recorded with the deletion, forgotten when this broker's logs are gone.
+"""Completes deletions of topics: a deletion is recorded in the metadata until every broker has removed its logs.
 
-DeleteTopics answers when the metadata is on the disk; the logs are renamed in the same turn and their files go later. A
-broker that stops in between finds the record at its next start, and finishes. A log without such a record was not
-deleted by request, and is kept (see `penstock.storage.set_aside`).
+DeleteTopics responds when the metadata is on the disk; the logs are renamed in the same turn and their files removed
+later. A broker that stops in between finds the record at its next start and finishes. A log without such a record was
+not deleted by a client, and is kept (see `penstock.storage.set_aside`).
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from penstock.model.ids import TopicId
 from penstock.observe.log import Logger
 
 SETTLED_AT_ONCE_MAX = 1_000
-"""Deletions ended in one transaction."""
+"""Most deletions settled in one transaction."""
 
 RETRY_S = 30.0
-"""After a failure of a disk, or another broker's change of the same record."""
+"""Delay before a retry, after a disk error or another broker's change of the same record."""
 
 Gone = Callable[[Collection[TopicId]], Awaitable[frozenset[TopicId]]]
-"""Returns those topics of which no log can come back on this broker, also after a power cut."""
+"""Returns the topics whose logs are durably removed from this broker."""
 
 
 class Deletions:
-    """Removes this broker from the deletions it has carried out."""
+    """Removes this broker from the deletions that it has completed."""
 
     def __init__(self, *, store: MetadataStore, image: MetadataImage, broker_id: int, gone: Gone, log: Logger) -> None:
         self._store = store
@@ -35,27 +35,27 @@ class Deletions:
         self._broker_id = broker_id
         self._gone = gone
         self._log = log
-        self._asked = asyncio.Event()
-        self._asked.set()
+        self._changed = asyncio.Event()
+        self._changed.set()
 
     def follow(self, delta: ImageDelta) -> None:
         if delta.deletions:
-            self._asked.set()
+            self._changed.set()
 
     async def run(self) -> None:
-        """Settle what was asked for, until cancelled."""
+        """Settle recorded deletions until cancelled."""
         while True:
-            await self._asked.wait()
-            self._asked.clear()
+            await self._changed.wait()
+            self._changed.clear()
             try:
                 await self.settle()
             except (BadVersion, NoNode, StoreUnavailable, OutcomeUnknown, OSError) as error:
                 self._log.warning("deletions_unsettled", reason=str(error), retry_s=RETRY_S)
                 await asyncio.sleep(RETRY_S)
-                self._asked.set()
+                self._changed.set()
 
     async def settle(self) -> None:
-        """End the deletions whose logs are gone from here; those of a directory that is offline wait for it."""
+        """Settle deletions whose logs are removed from this broker; those in an offline log directory stay recorded."""
         ours = [found for found in self._image.deletions.values() if self._broker_id in found.brokers]
         if not ours:
             return
@@ -67,7 +67,7 @@ class Deletions:
             await self._store.multi([self._without(found) for found in done[first : first + at_once]])
 
     def _without(self, deletion: Deletion) -> Operation:
-        """What ends a deletion, or leaves it to the other brokers."""
+        """The operation that removes this broker from a deletion, or the deletion with its last broker."""
         path = deletion_path(deletion.topic_id)
         others = tuple(broker for broker in deletion.brokers if broker != self._broker_id)
         if not others:

@@ -1,4 +1,4 @@
-"""The internal topics of the coordinators, created when they are first needed."""
+"""Creates the coordinators' topics, `__consumer_offsets` and `__transaction_state`, when they are first needed."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,19 +20,19 @@ class InternalTopics:
         self._turn = asyncio.Lock()
 
     def has_offsets(self) -> bool:
-        """Whether the topic of groups exists."""
+        """Whether `__consumer_offsets` exists."""
         return GROUP_OFFSETS_TOPIC in self._controller.image.topics
 
     def has_transactions(self) -> bool:
-        """Whether the topic of transactional ids exists."""
+        """Whether `__transaction_state` exists."""
         return TRANSACTION_STATE_TOPIC in self._controller.image.topics
 
     async def ensure_offsets(self) -> None:
-        """Create `__consumer_offsets` unless it exists; raises a `BrokerError` where it cannot be created."""
+        """Create `__consumer_offsets` unless it exists; raises a `BrokerError` where that fails."""
         await self._ensure(self._offsets())
 
     async def ensure_transactions(self) -> None:
-        """Create `__transaction_state` unless it exists; raises a `BrokerError` where it cannot be created."""
+        """Create `__transaction_state` unless it exists; raises a `BrokerError` where that fails."""
         await self._ensure(self._transactions())
 
     async def _ensure(self, wanted: NewTopic) -> None:

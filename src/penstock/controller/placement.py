@@ -1,4 +1,4 @@
-"""Which brokers hold a new partition: leaders spread evenly, copies in different racks where there are racks."""
+"""Placement of new partitions: leaders spread evenly over brokers, replicas in different racks where possible."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,8 +9,8 @@ from penstock.model.generated_errors import InvalidReplicationFactor
 def place(brokers: Iterable[BrokerState], *, first: int, count: int, factor: int) -> list[tuple[int, ...]]:
     """Replicas for `count` partitions, the preferred leader first in each.
 
-    Leaders go round the brokers, starting anywhere the caller likes (`first`), so that topics made one by one do not
-    all begin at the same broker. A partition's copies avoid racks that already have one, as long as there are others.
+    Leaders rotate over the brokers, starting at `first`, so that topics created one by one do not all begin at the same
+    broker. A partition's replicas avoid racks that already have one, as long as there are others.
     """
     order = alternate_racks(brokers)
     if factor > len(order):
@@ -22,7 +22,7 @@ def place(brokers: Iterable[BrokerState], *, first: int, count: int, factor: int
 
 
 def alternate_racks(brokers: Iterable[BrokerState]) -> list[BrokerState]:
-    """All brokers, neighbours in different racks as far as the numbers allow."""
+    """All brokers, with neighbours in different racks as far as possible."""
     racks: dict[str, list[BrokerState]] = {}
     for broker in sorted(brokers, key=lambda broker: broker.broker_id):
         racks.setdefault(broker.rack or "", []).append(broker)

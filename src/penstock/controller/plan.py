@@ -1,4 +1,4 @@
-"""A decision of the controller: what to write, in which transactions, and the outcome for each item of the request."""
+"""A plan of the controller: the operations to write, and the outcome of each requested change."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

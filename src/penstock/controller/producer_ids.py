@@ -1,11 +1,11 @@
-"""Allocates producer ids without a disk write for each."""
+"""Allocates producer ids in blocks, without a disk write for each id."""
 
 from penstock.controller.controller import Controller
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotController
 
 
 class ProducerIds:
-    """Ids from a block that the store has marked as used before the first of it is given away."""
+    """Producer ids from a block that the store has marked as used before the first id is assigned."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -21,17 +21,17 @@ class ProducerIds:
 
     @property
     def stocked(self) -> bool:
-        """Whether there is one at hand."""
+        """Whether the block has an id left."""
         return bool(self._block)
 
     async def stock(self) -> None:
-        """Claim a block if none is at hand; another caller may take its ids before this one does."""
+        """Claim a block if the current one is used up; other callers may take all of its ids first."""
         while not self._block:
-            # Two callers may each claim a block here; the ids of one are then never used, which costs nothing.
+            # Two callers may each claim a block; the ids of one block are then never used, which costs nothing.
             try:
                 self._block = await self._controller.claim_producer_ids()
             except NotController:
-                # A producer does not know of controllers: it is to ask again, as in Kafka.
+                # Producers do not know NotController: let them retry, as in Kafka.
                 raise CoordinatorLoadInProgress() from None
 
     async def next(self) -> int:

@@ -1,4 +1,4 @@
-"""Planner of changes to client quotas."""
+"""Plans changes of client quotas."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ RATES_WHOLE = {
     "consumer_byte_rate": ("a LONG", 2**63 - 1),
     "connection_creation_rate": ("an INT", 2**31 - 1),
 }
-"""Quotas that Kafka keeps as whole numbers: the type's name in its messages, and the largest."""
+"""Quotas that Kafka stores as integers: the type's name in its messages, and its greatest value."""
 
 CLIENT_KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 IP_KEYS = ("connection_creation_rate",)
@@ -30,16 +30,16 @@ WHOLE_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaChange:
-    """Quotas of one entity to set, or with None to remove."""
+    """Quotas of one entity to set, or to remove (None)."""
 
     entity: tuple[tuple[str, str | None], ...]
     limits: tuple[tuple[str, float | None], ...]
 
 
 def plan_quota_changes(image: MetadataImage, changes: Sequence[QuotaChange]) -> Plan[Mapping[str, float]]:
-    """Do every change that can be done; the outcome of one is all quotas of its entity thereafter.
+    """Plan every valid change; the outcome of each is the entity's quotas after it.
 
-    Several changes of one entity are done in their order, as in Kafka.
+    Several changes of one entity apply in their order, as in Kafka.
     """
     wanted: dict[QuotaEntity, Mapping[str, float]] = {}
     outcomes: list[Mapping[str, float] | BrokerError] = []
@@ -60,7 +60,7 @@ def plan_quota_changes(image: MetadataImage, changes: Sequence[QuotaChange]) -> 
 
 
 def checked_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
-    """An entity in the order the store knows it: user, client id or both, or an address."""
+    """An entity, sorted as in the store: user, client id or both, or an IP address."""
     if not parts:
         raise InvalidRequest("Invalid empty client quota entity")
     types = [kind for kind, _ in parts]

@@ -1,4 +1,4 @@
-"""Planner of changes to topics: creation, growth, deletion, and new leader epochs."""
+"""Plans changes of topics: creation, deletion and more partitions."""
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -39,33 +39,33 @@ from penstock.model.generated_errors import (
 from penstock.model.ids import TopicId
 from penstock.model.topic import PartitionState, TopicState, check_topic_name
 
-BROKER_DEFAULT = -1
+USE_DEFAULT = -1
 """In place of a number: use the broker's default."""
 
 CLUSTER_METADATA = "__cluster_metadata"
-"""Kafka's own log of metadata: tools take a topic of this name for it."""
+"""Kafka's metadata log: tools would take a topic of this name for it."""
 
 DELETIONS_MAX = 100_000
 """Deletions recorded for brokers that have not finished them; a request may exceed it by the topics it deletes."""
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
-"""Partitions created by one request; more would hold up other requests."""
+"""Most partitions that one request creates; more would block other requests for too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic to create; `assignments` are (partition, brokers) pairs, in place of both numbers."""
+    """A topic to create; `assignments` are (partition, brokers) pairs that replace both numbers."""
 
     name: str
-    partitions: int = BROKER_DEFAULT
-    replication_factor: int = BROKER_DEFAULT
+    partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
     assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """More partitions for a topic, up to `count`; `assignments` has one entry per new one, or is None."""
+    """More partitions for a topic, up to `count`; `assignments` has one entry per new partition, or is None."""
 
     name: str
     count: int
@@ -80,7 +80,7 @@ def plan_creations(
     make_id: Callable[[], bytes],
     first: int,
 ) -> Plan[TopicState]:
-    """Create every topic that can be created."""
+    """Plan the creation of every valid topic."""
     check_total(partitions_asked(topic, config) for topic in topics)
     steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
@@ -121,7 +121,7 @@ def orphan_steps(image: MetadataImage) -> tuple[PlanStep, ...]:
 def partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
     if topic.assignments:
         return len(topic.assignments)
-    return config.num_partitions if topic.partitions == BROKER_DEFAULT else max(topic.partitions, 0)
+    return config.num_partitions if topic.partitions == USE_DEFAULT else max(topic.partitions, 0)
 
 
 def check_total(counts: Iterator[int]) -> None:
@@ -130,7 +130,7 @@ def check_total(counts: Iterator[int]) -> None:
 
 
 def check_new_name(image: MetadataImage, name: str) -> None:
-    """Refuse a name that is illegal, or taken, or the same as another topic's in metrics."""
+    """Reject a name that is invalid, in use, or indistinguishable from another one in metric names."""
     if name in image.topics:
         raise TopicAlreadyExists(f"Topic '{name}' already exists.")
     if name == CLUSTER_METADATA:
@@ -143,7 +143,7 @@ def check_new_name(image: MetadataImage, name: str) -> None:
 
 
 def design(image: MetadataImage, topic: NewTopic, *, config: BrokerConfig, topic_id: TopicId, first: int) -> TopicState:
-    """The topic as it will be; raises a `BrokerError` where it cannot be created."""
+    """The new topic; raises why it is invalid."""
     configs = checked_configs(topic, config)
     if topic.assignments:
         replicas = assigned(image, topic)
@@ -168,14 +168,12 @@ def checked_configs(topic: NewTopic, config: BrokerConfig) -> dict[str, str]:
 
 
 def placed(image: MetadataImage, topic: NewTopic, config: BrokerConfig, first: int) -> list[tuple[int, ...]]:
-    if topic.replication_factor < BROKER_DEFAULT or topic.replication_factor == 0:
+    if topic.replication_factor < USE_DEFAULT or topic.replication_factor == 0:
         raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
-    if topic.partitions < BROKER_DEFAULT or topic.partitions == 0:
+    if topic.partitions < USE_DEFAULT or topic.partitions == 0:
         raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
-    count = config.num_partitions if topic.partitions == BROKER_DEFAULT else topic.partitions
-    factor = (
-        config.default_replication_factor if topic.replication_factor == BROKER_DEFAULT else topic.replication_factor
-    )
+    count = config.num_partitions if topic.partitions == USE_DEFAULT else topic.partitions
+    factor = config.default_replication_factor if topic.replication_factor == USE_DEFAULT else topic.replication_factor
     return place_or_refuse(image, first=first, count=count, factor=factor)
 
 
@@ -187,10 +185,10 @@ def place_or_refuse(image: MetadataImage, *, first: int, count: int, factor: int
 
 
 def assigned(image: MetadataImage, topic: NewTopic) -> list[tuple[int, ...]]:
-    """The replicas the caller named, in the order of partitions; nothing may be missing between them."""
-    if topic.replication_factor != BROKER_DEFAULT:
+    """The manually assigned replicas, in the order of partitions, which must be consecutive."""
+    if topic.replication_factor != USE_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
-    if topic.partitions != BROKER_DEFAULT:
+    if topic.partitions != USE_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
     by_index: dict[int, tuple[int, ...]] = {}
     factor: int | None = None
@@ -206,7 +204,7 @@ def assigned(image: MetadataImage, topic: NewTopic) -> list[tuple[int, ...]]:
 
 
 def check_replicas(image: MetadataImage, brokers: Sequence[int], factor: int | None) -> None:
-    """Check replicas that the request names: known brokers, each once, as many as for the other partitions."""
+    """Reject manually assigned replicas unless they are known brokers, each once, as many as for other partitions."""
     if not brokers:
         raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
     before: int | None = None
@@ -228,7 +226,7 @@ def check_replicas(image: MetadataImage, brokers: Sequence[int], factor: int | N
 
 
 def new_partition(image: MetadataImage, index: int, brokers: tuple[int, ...]) -> PartitionState:
-    """A partition whose live replicas are all in sync, since there is nothing yet to be behind of."""
+    """A new partition: it is empty, so all live replicas are in sync."""
     brokers = brokers_shared(brokers)
     isr = tuple(broker for broker in brokers if broker in image.brokers)
     assert isr, f"no live broker among {brokers}"
@@ -238,7 +236,7 @@ def new_partition(image: MetadataImage, index: int, brokers: tuple[int, ...]) ->
 
 
 def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, config: BrokerConfig) -> Plan[TopicState]:
-    """Delete topics by name or by id, and record that every replica deletes its log.
+    """Plan the deletion of topics by name or by id, with a record for the brokers that have to remove their logs.
 
     The topic's own node goes first: from then on it does not exist.
     """
@@ -265,7 +263,7 @@ def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, con
 
 
 def forgotten_deletions(image: MetadataImage) -> list[Operation]:
-    """Deletions that brokers which never return left open, above a bound: their logs would be set aside instead."""
+    """Forget the oldest deletions above `DELETIONS_MAX`: a broker that returns sets their logs aside instead."""
     surplus = len(image.deletions) - DELETIONS_MAX
     if surplus <= 0:
         return []
@@ -274,7 +272,7 @@ def forgotten_deletions(image: MetadataImage) -> list[Operation]:
 
 
 def plan_growths(image: MetadataImage, growths: Sequence[Growth], *, first: int) -> Plan[TopicState]:
-    """Add partitions to topics; the ones that are there keep their state."""
+    """Plan more partitions for topics; the existing ones keep their state."""
     steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
     for growth in growths:
@@ -341,9 +339,9 @@ def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) ->
 
 
 def plan_new_epochs(image: MetadataImage, broker_id: int) -> Plan[TopicState]:
-    """A new leader epoch for every partition a broker leads.
+    """Plan a new leader epoch for every partition that a broker leads.
 
-    After an unclean stop the end of a log may be lost and written again; readers tell the two apart by the epoch.
+    After an unclean stop the end of a log may be lost and its offsets reused; the epoch distinguishes the records.
     """
     steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []

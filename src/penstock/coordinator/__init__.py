@@ -1,1 +1,1 @@
-"""The coordinator runtime: what groups and transactions share. It loads, appends, applies and responds."""
+"""The coordinator runtime shared by groups and transactions: it loads, appends, applies and responds."""

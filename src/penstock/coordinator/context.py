@@ -1,7 +1,7 @@
-"""The context of one partition of a coordinator's topic: it writes what its shard decides, then responds.
+"""The context of one partition of a coordinator's topic: it appends its shard's events, then responds.
 
-A command is decided, its events are appended in one batch and applied, and its responses wait for the batch to be
-committed. What is decided, and what the records look like, is the business of each kind of coordinator.
+The shard decides on a command; its events are appended in one batch and applied, and its responses wait until the batch
+is committed. Each kind of coordinator has its own rules and record formats.
 """
 
 from abc import ABC, abstractmethod
@@ -40,7 +40,7 @@ from penstock.wire.records import RecordBatchBuilder
 
 
 class Shard(Protocol):
-    """What decides: all that one partition's records tell of. Each shard says what its methods promise."""
+    """The rules and the state of one partition. See `GroupShard` and `TxnShard`."""
 
     def wake(self, key: Hashable, now_ms: int) -> Step: ...
 
@@ -55,7 +55,7 @@ S = TypeVar("S", bound=Shard)
 
 
 class Phase(Enum):
-    """A shard is read from its log first, and serves until it is somebody else's."""
+    """A shard loads from its log, then serves until this broker loses the partition."""
 
     LOADING = "loading"
     SERVING = "serving"
@@ -63,10 +63,10 @@ class Phase(Enum):
 
 
 class CoordinatorClock:
-    """Milliseconds since the epoch that never go back: what deadlines and records are dated with.
+    """Milliseconds since the epoch that never go back, for deadlines and record timestamps.
 
-    The machine's clock may be set; nothing must run out because of it. So time is that of the start, plus what a
-    monotonic clock has counted since.
+    A change of the machine's clock must not expire sessions. So the time is that of the start, plus the elapsed time of
+    the monotonic clock.
     """
 
     __slots__ = ("_anchor_ms", "_clock")
@@ -80,7 +80,7 @@ class CoordinatorClock:
 
 
 class CoordinatorContext(ABC, Generic[S]):
-    """One partition of a coordinator's topic, and the shard that its records make."""
+    """One partition of a coordinator's topic, with its shard."""
 
     __slots__ = (
         "_at_once",
@@ -112,7 +112,7 @@ class CoordinatorContext(ABC, Generic[S]):
         log: Logger,
         write_timeout_ms: Callable[[], int],
     ) -> None:
-        """`write_timeout_ms` is how long a request waits for what it wrote to be committed."""
+        """`write_timeout_ms` is how long a request waits for its events to be committed."""
         self.partition = partition
         self._replica = replica
         self._shard = shard
@@ -124,13 +124,13 @@ class CoordinatorContext(ABC, Generic[S]):
         self._phase = Phase.LOADING
         self._next_ticket = 0
         self._waiting: dict[Ticket, Deferred[Result] | None] = {}
-        """Requests without a result; None is one that is being decided."""
+        """Requests without a result; None while one is being decided."""
         self._at_once: dict[Ticket, Result] = {}
-        """Results of requests that are being decided."""
+        """Results that are available before `result` is called."""
         self._end = replica.offsets.log_end
-        """Where the last batch written here ends: responses wait until everything below is committed."""
+        """The end offset of the last batch: responses wait until it is committed."""
         self._refusing = False
-        """The last batch was not taken, which has been said."""
+        """The last append failed, which has been logged."""
         self._timers_set: dict[Hashable, Timer] = {}
 
     @property
@@ -143,7 +143,7 @@ class CoordinatorContext(ABC, Generic[S]):
 
     @property
     def lost(self) -> bool:
-        """Whether the log is out of reach until the broker starts again."""
+        """Whether the log directory is offline until the broker restarts."""
         return self._replica.is_offline
 
     @property
@@ -154,7 +154,7 @@ class CoordinatorContext(ABC, Generic[S]):
     # Serving
 
     def ticket(self) -> Ticket:
-        """Number a request, whose `result` is asked for when it is decided. Raises where nobody is served."""
+        """Assign a ticket to a request; call `result` once it is decided. Raises if the shard is not serving."""
         self.check()
         ticket = Ticket(self._next_ticket)
         self._next_ticket += 1
@@ -162,48 +162,48 @@ class CoordinatorContext(ABC, Generic[S]):
         return ticket
 
     def result(self, ticket: Ticket) -> Eventual[Result]:
-        """What came of a request that has just been decided, or what that will be in."""
+        """The result of a request that has just been decided, or a Deferred of it."""
         if ticket not in self._waiting:
             return self._at_once.pop(ticket)
         result = self._waiting[ticket] = Deferred(partial(self.abandon, ticket))
         return result
 
     def abandon(self, ticket: Ticket) -> None:
-        """Nobody waits for this response any more. What was asked for stands, as it does in Kafka."""
+        """Drop the response of a closed connection. The decision stands, as in Kafka."""
         self._waiting.pop(ticket, None)
 
     def shard(self) -> S:
-        """What is known after everything that was asked so far, for reading. Raises where nobody is served.
+        """The shard with all decisions so far applied, for queries. Raises if it is not serving.
 
-        What is read may not be committed yet: see `committed`.
+        Its state may not be committed yet: see `committed`.
         """
         self.check()
-        self.settle()
+        self.write_pending()
         return self._shard
 
     def committed(self) -> Deferred[None] | None:
-        """None when nothing that was decided here can be undone; else what completes then.
+        """None if every event is committed; else a Deferred that completes then.
 
-        It fails with RequestTimedOut when that takes longer than a request may wait for what it wrote.
+        It fails with RequestTimedOut after the write timeout.
         """
         wait = self._replica.committed(self._end)
         return wait if wait is None else wait.timeout(self._timers, self._write_timeout_ms(), RequestTimedOut)
 
     def check(self) -> None:
-        """Raise why this shard cannot be asked."""
+        """Raise if the shard is not serving."""
         if self._phase is Phase.LOADING:
             raise CoordinatorLoadInProgress()
         if self._phase is Phase.ENDED or not self._replica.is_leader:
             raise NotCoordinator()
 
-    # Life
+    # Loading and unloading
 
     def view(self) -> LogView:
-        """The log as it is now, to be loaded from."""
+        """A snapshot of the log to load from."""
         return self._replica.log.view()
 
-    def take_in(self, events: Sequence[Event]) -> bool:
-        """Apply what was read from the log, while loading; False where that is of no use any more."""
+    def replay(self, events: Sequence[Event]) -> bool:
+        """Apply events read from the log, while loading; False if the context has ended."""
         if self._phase is Phase.ENDED:
             return False
         assert self._phase is Phase.LOADING, f"events of the log while {self._phase}"
@@ -212,7 +212,7 @@ class CoordinatorContext(ABC, Generic[S]):
         return True
 
     def loaded(self) -> None:
-        """Everything has been read: serve."""
+        """The log has been loaded: start serving."""
         assert self._phase is Phase.LOADING, f"loaded while {self._phase}"
         self._phase = Phase.SERVING
         self.carry_out(self._shard.loaded(self._clock.now_ms()))
@@ -232,12 +232,12 @@ class CoordinatorContext(ABC, Generic[S]):
 
     # Writing
 
-    def settle(self) -> None:
-        """Write what has been decided and waits to be written, where a kind of coordinator lets something wait."""
+    def write_pending(self) -> None:
+        """Append decisions that wait to be batched, in contexts that batch: commits, in that of groups."""
 
     @abstractmethod
     def apply(self, event: Event) -> None:
-        """Tell the shard of a fact that is in the log."""
+        """Apply an event that is in the log to the shard."""
 
     @abstractmethod
     def encode(self, event: Event) -> tuple[bytes, bytes | None]:
@@ -248,15 +248,15 @@ class CoordinatorContext(ABC, Generic[S]):
         return builder.build()
 
     def perform(self, effect: Effect) -> None:
-        """Do what was asked for outside; a shard that has effects says how."""
-        raise AssertionError(f"nobody performs {effect}")
+        """Carry out an effect; overridden for shards that have effects."""
+        raise AssertionError(f"unknown effect {effect}")
 
     def finish(self, done: JobDone) -> Step:
-        """What a job's end leads to; a shard that has jobs says so."""
-        raise AssertionError(f"nobody waits for {done}")
+        """Decide on a job's result; overridden for shards that have jobs."""
+        raise AssertionError(f"unknown job {done}")
 
     def carry_out(self, step: Step) -> None:
-        """Write a step's events, apply them, start what it asks for, and respond when that is safe."""
+        """Append a step's events, apply them, start its timers and jobs, and respond once they are committed."""
         now_ms = self._clock.now_ms()
         builder = RecordBatchBuilder(base_timestamp_ms=now_ms)
         self.add_events(builder, step, now_ms)
@@ -269,7 +269,7 @@ class CoordinatorContext(ABC, Generic[S]):
             builder.add(now_ms, key, value)
 
     def write(self, builder: RecordBatchBuilder, steps: Sequence[Step], now_ms: int) -> None:
-        """Append the batch of some steps, apply their events, and let their responses go when that is safe."""
+        """Append the batch of some steps, apply their events, and respond once it is committed."""
         if builder.count:
             if len(steps) > 1 and builder.size_bytes > self._replica.config.max_message_bytes:
                 for step in steps:
@@ -292,7 +292,7 @@ class CoordinatorContext(ABC, Generic[S]):
             self._release(responses, effects)
 
     def _append(self, builder: RecordBatchBuilder, steps: Sequence[Step], now_ms: int) -> None:
-        """Append a batch and apply its events; raises where the log does not take it, and then nothing is applied."""
+        """Append a batch and apply its events. If the append fails it raises, and no event is applied."""
         batch = memoryview(self.seal(builder, steps))
         if len(batch) > self._replica.config.max_message_bytes:
             self._append_divided([event for step in steps for event in step.events], len(batch), now_ms)
@@ -306,7 +306,7 @@ class CoordinatorContext(ABC, Generic[S]):
                 apply(event)
 
     def _append_divided(self, events: Sequence[Event], size_bytes: int, now_ms: int) -> None:
-        """Facts belong together; only where all of them are to be forgotten may it happen bit by bit."""
+        """Split a batch that is too large. Only tombstones may be split; other events have to be in one batch."""
         if len(events) == 1 or any(self.encode(event)[1] is not None for event in events):
             bytes_max = self._replica.config.max_message_bytes
             raise RecordListTooLarge(f"A batch of {size_bytes} bytes, {bytes_max} are the most for {self._replica.tp}")
@@ -324,7 +324,7 @@ class CoordinatorContext(ABC, Generic[S]):
             self._run(job)
 
     def _refuse(self, steps: Sequence[Step], error: BrokerError) -> None:
-        """The log took nothing: nothing was decided, and whoever asked is told to ask again."""
+        """The append failed: the decisions are void, and their requests fail with a retriable error."""
         if not self._refusing:
             self._refusing = True
             self._log.warning(
@@ -337,7 +337,7 @@ class CoordinatorContext(ABC, Generic[S]):
         responses: list[Response] = []
         for step in steps:
             refused = self._shard.refused(step, failure, self._clock.now_ms())
-            assert not refused.events, "what follows a refusal is not written"
+            assert not refused.events, "the step after a refusal has no events"
             self._start(refused)
             responses += refused.responses
         self._release(responses)
@@ -345,19 +345,19 @@ class CoordinatorContext(ABC, Generic[S]):
     # Responding
 
     def _release(self, responses: Sequence[Response], effects: Sequence[Effect] = ()) -> None:
-        """Respond when everything written so far is committed: now, on a broker that flushes to the page cache."""
+        """Respond when everything appended so far is committed, which may be now."""
         try:
             wait = self._replica.committed(self._end)
         except BrokerError as error:
             self._fail(responses, error)
             return
         if wait is None:
-            self._settled(responses, effects)
+            self._complete(responses, effects)
         else:
             self._release_later(wait, responses, effects)
 
     def _release_later(self, wait: Deferred[None], responses: Sequence[Response], effects: Sequence[Effect]) -> None:
-        """Respond when a batch is committed, or that it takes too long; effects wait for as long as it takes."""
+        """Respond when a batch is committed, or with a timeout; effects wait without a timeout."""
         left = list(responses)
 
         def expired() -> None:
@@ -369,7 +369,7 @@ class CoordinatorContext(ABC, Generic[S]):
 
         def committed(_: None) -> None:
             timer.cancel()
-            self._settled(left, effects)
+            self._complete(left, effects)
 
         def failed(error: Exception) -> None:
             timer.cancel()
@@ -378,13 +378,14 @@ class CoordinatorContext(ABC, Generic[S]):
         timer = self._timers.after_ms(self._write_timeout_ms(), expired)
         wait.deliver_to(committed, failed)
 
-    def _settled(self, responses: Sequence[Response], effects: Sequence[Effect]) -> None:
+    def _complete(self, responses: Sequence[Response], effects: Sequence[Effect]) -> None:
+        """Respond and carry out effects: the events that they follow from are committed."""
         self._deliver(responses)
         for effect in effects:
             self.perform(effect)
 
     def _fail(self, responses: Sequence[Response], error: Exception) -> None:
-        """What was decided may be undone by whoever leads next, so that nobody is told of it."""
+        """Respond with an error instead of results that the next leader may not have."""
         if not isinstance(error, BrokerError):
             raise error
         failure = coordinator_error(error)
@@ -402,7 +403,7 @@ class CoordinatorContext(ABC, Generic[S]):
             else:
                 self._at_once[ticket] = response.reply
 
-    # Waking
+    # Timers and jobs
 
     def _set(self, timer: SetTimer | CancelTimer) -> None:
         before = self._timers_set.pop(timer.key, None)
@@ -411,28 +412,28 @@ class CoordinatorContext(ABC, Generic[S]):
         if isinstance(timer, SetTimer):
             key = timer.key
             delay_ms = timer.at_ms - self._clock.now_ms()
-            self._timers_set[key] = self._timers.after_ms(delay_ms, lambda: self._ring(key))
+            self._timers_set[key] = self._timers.after_ms(delay_ms, lambda: self._timer_expired(key))
 
-    def _ring(self, key: Hashable) -> None:
+    def _timer_expired(self, key: Hashable) -> None:
         self._timers_set.pop(key, None)
         if self._phase is Phase.SERVING:
-            self.settle()
+            self.write_pending()
             self.carry_out(self._shard.wake(key, self._clock.now_ms()))
 
     def _run(self, job: Job) -> None:
         loop = get_running_loop()
 
-        def came_back(done: "ThreadFuture[JobDone]") -> None:
-            """In the thread that did the work."""
+        def finished(done: "ThreadFuture[JobDone]") -> None:
+            """Runs in the thread of the job."""
             if not done.cancelled() and not loop.is_closed():
                 loop.call_soon_threadsafe(self._finish, done)
 
-        self._threads.submit(job.run).add_done_callback(came_back)
+        self._threads.submit(job.run).add_done_callback(finished)
 
     def _finish(self, done: "ThreadFuture[JobDone]") -> None:
         result = done.result()
         if self._phase is Phase.SERVING:
-            self.settle()
+            self.write_pending()
             self.carry_out(self.finish(result))
 
 
@@ -442,7 +443,7 @@ TOO_LARGE = (MessageTooLarge, RecordListTooLarge, InvalidFetchSize)
 
 
 def coordinator_error(error: BrokerError) -> BrokerError:
-    """A failure of the coordinator's log in terms of the coordinator: a client knows nothing of that log."""
+    """The coordinator's error for an error of its log, which is internal to the broker."""
     if isinstance(error, TRY_LATER):
         return CoordinatorNotAvailable()
     if isinstance(error, LOOK_ELSEWHERE):

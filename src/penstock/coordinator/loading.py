@@ -1,4 +1,4 @@
-"""Making a coordinator's state from its log: read and decoded by a thread, taken in on the loop a little at a time."""
+"""Loads a coordinator's state from its log: a thread reads and decodes it, the loop applies it in small slices."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -16,42 +16,42 @@ from penstock.wire.record_columns import Columns, column_slices, decode_columns
 from penstock.wire.records import iter_batches
 
 SLICE_BYTES = 256 * 1024
-"""Bytes of batches that are decoded at once: what is read and not yet taken in is bounded by it."""
+"""Bytes of batches that are decoded at once, which bounds what is read and not yet applied."""
 
 RECORDS_AT_ONCE = 50_000
-"""Records that are decoded at once: a compressed batch of a few kilobytes may have millions."""
+"""Records that are decoded at once: a compressed batch of a few kilobytes may hold millions."""
 
 EVENTS_AT_ONCE = 500
-"""Events taken in before others have their turn on the loop: about a millisecond."""
+"""Events applied in one turn of the loop: about a millisecond."""
 
 
 UNREADABLE = (Malformed, UnsupportedCompression)
 
 
 class BatchReader(Protocol):
-    """Turns the records of a coordinator's topic into events."""
+    """Decodes the records of a coordinator's topic into events."""
 
     unreadable: int
-    """Records that were read over."""
+    """Records that were skipped."""
 
     def read(self, columns: Columns) -> Sequence[Event]:
-        """The events of plain records, in their order."""
+        """The events of non-transactional records, in order."""
         ...
 
     def read_transactional(self, header: BatchHeader, batch: bytes) -> Sequence[Event]:
-        """The events of one batch that is part of a transaction, or ends one."""
+        """The events of a transactional batch, which may be a marker."""
         ...
 
 
 class SkippedBatches:
-    """Batches that hold together and cannot be decoded: the coordinator goes on without them."""
+    """Batches with a valid CRC that cannot be decoded: the coordinator loads without them."""
 
     __slots__ = ("count", "first")
 
     def __init__(self) -> None:
         self.count = 0
         self.first: tuple[int, str] | None = None
-        """The offset of the first of them, and why."""
+        """The offset of the first of them, and the reason."""
 
     def add(self, header: BatchHeader, reason: Exception) -> None:
         self.count += 1
@@ -62,9 +62,9 @@ class SkippedBatches:
 async def load(
     coordinator: CoordinatorContext[Any], view: LogView, reader: BatchReader, threads: Executor, skipped: SkippedBatches
 ) -> int:
-    """Take in everything in the log, and give how many events it was.
+    """Apply every event of the log; returns their number.
 
-    Raises what reading raises, and stops early where the coordinator has been ended meanwhile.
+    Raises the errors of reading, and stops early if the coordinator has ended meanwhile.
     """
     loop = asyncio.get_running_loop()
     slices = event_slices(view, reader, skipped)
@@ -72,14 +72,14 @@ async def load(
     while (events := await loop.run_in_executor(threads, next, slices, None)) is not None:
         count += len(events)
         for at in range(0, len(events), EVENTS_AT_ONCE):
-            if not coordinator.take_in(events[at : at + EVENTS_AT_ONCE]):
+            if not coordinator.replay(events[at : at + EVENTS_AT_ONCE]):
                 return count
             await asyncio.sleep(0)
     return count
 
 
 def event_slices(view: LogView, reader: BatchReader, skipped: SkippedBatches) -> Iterator[list[Event]]:
-    """The log's events in their order, a bounded number at a time. Reads the disk: off the loop."""
+    """The log's events in order, a bounded number at a time. Reads the disk, so it runs in a thread."""
     gathered = GatheredBatches(reader, skipped)
     for batch in view.walk_from(view.log_start, bodies=True):
         header = batch.header
@@ -100,7 +100,7 @@ def event_slices(view: LogView, reader: BatchReader, skipped: SkippedBatches) ->
 
 
 class GatheredBatches:
-    """Batches on their way to be decoded: plain ones together, transactional ones by themselves."""
+    """Batches to decode: plain ones together, transactional ones one by one."""
 
     def __init__(self, reader: BatchReader, skipped: SkippedBatches) -> None:
         self._reader = reader
@@ -127,7 +127,7 @@ class GatheredBatches:
             self._skipped.add(header, error)
 
     def take(self) -> list[Event]:
-        """The events of every batch since the last time."""
+        """The events of the batches since the last call."""
         self._decode_plain()
         events, self._events = self._events, []
         self._bytes = self._records = 0
@@ -139,7 +139,7 @@ class GatheredBatches:
 
 
 def read_plain(batches: bytearray, reader: BatchReader, skipped: SkippedBatches) -> list[Event]:
-    """The events of several batches: of all at once, or of one after the other where one cannot be decoded."""
+    """The events of several batches, decoded at once; one by one if a batch cannot be decoded."""
     if not batches:
         return []
     try:

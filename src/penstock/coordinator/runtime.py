@@ -1,7 +1,7 @@
-"""All coordinators of one kind on a broker: one context for each partition of their topic, loaded or not.
+"""All coordinators of one kind on a broker: one context for each partition of their topic.
 
-A partition without records costs nothing until somebody asks for what it keeps. One with records is loaded as soon as
-this broker leads it, so that whatever runs out does so whether anybody asks or not.
+A partition without records gets its context with the first request. One with records is loaded as soon as this broker
+leads it, so that sessions, retention and timeouts expire without a request.
 """
 
 import asyncio
@@ -32,30 +32,30 @@ C = TypeVar("C", bound=CoordinatorContext[Any])
 R = TypeVar("R", bound=BatchReader)
 
 LOADS_AT_ONCE = 2
-"""Partitions loaded at a time: each has a thread busy and a slice of its log in memory."""
+"""Partitions loaded at a time: each occupies a thread and holds a slice of its log in memory."""
 
 LOAD_CHANGED_MS = 100
-"""Before a partition is loaded again whose files a compaction changed meanwhile; it may have more to change."""
+"""Delay before the reload of a partition whose files a compaction replaced during the load."""
 
 LOAD_AGAIN_MS = 5000
-"""How long a partition that could not be loaded is left alone, at first; each failure doubles it."""
+"""Delay before the first retry of a partition that could not be loaded; each failure doubles it."""
 
 LOAD_AGAIN_MS_MAX = 300_000
 LOAD_AGAIN_DOUBLINGS = 16
 
 PLACES_MAX = 100_000
-"""Keys whose partition is kept at hand; it takes longer to compute than everything else that finding one takes."""
+"""Keys whose partition is cached; the hash is the costliest part of a lookup."""
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The partition that keeps a key, as every Kafka broker and tool computes it: Java's hash of the name."""
+    """The partition of a key, as every Kafka broker and tool computes it: Java's hash of the string."""
     value = 0
     raw = key.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(raw), 2):
         value = (value * 31 + (raw[at] << 8 | raw[at + 1])) & 0xFFFF_FFFF
     if value > 0x8000_0000:
         value = 0x1_0000_0000 - value
-    # The least int has no absolute value; Kafka takes 0 for it.
+    # The smallest int has no absolute value; Kafka uses 0 for it.
     return 0 if value == 0x8000_0000 else value % partitions
 
 
@@ -87,26 +87,26 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         self._threads = threads
         self._log = log
         self._partitions = 0
-        """As many as the topic was created with: a key stays where it is when the topic grows. 0 without a topic."""
+        """The partition count at the topic's creation, so that added partitions move no key. 0 without a topic."""
         self._topic_id: TopicId | None = None
         self._places: dict[str, int] = {}
-        self._shards: dict[int, C] = {}
+        self._contexts: dict[int, C] = {}
         self._to_load: asyncio.Queue[int] = asyncio.Queue()
         self._queued: set[int] = set()
         self._failures: dict[int, int] = {}
-        """How often each partition could not be loaded since it last was."""
+        """Failed loads of each partition since its last successful one."""
         self._repairs: set[int] = set()
         """Partitions whose log was repaired since they were last loaded."""
         self._counters = StorageCounters() if counters is None else counters
 
-    # Finding
+    # Lookup
 
     def of(self, key: str) -> C:
-        """The coordinator of a key; raises NotCoordinator where that is another broker, or where it still loads."""
+        """The coordinator of a key. Raises NotCoordinator, or CoordinatorLoadInProgress while it loads."""
         return self.at(self.partition_of(key))
 
     def partition_of(self, key: str) -> int:
-        """Where a key is kept; NotCoordinator while there is no place for any."""
+        """The partition of a key. Raises NotCoordinator while the topic does not exist."""
         place = self._places.get(key)
         if place is None:
             if not self._partitions:
@@ -117,43 +117,43 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         return place
 
     def serving(self) -> Iterator[C]:
-        """Every coordinator here that can be asked. Raises CoordinatorLoadInProgress while one is being loaded.
+        """Every coordinator that serves. Raises CoordinatorLoadInProgress while another one is loading.
 
-        One that could not be loaded is left out, as in Kafka: the others can be listed without it.
+        One whose load failed is left out, as in Kafka, so that the others can be listed.
         """
         if self._queued - self._failures.keys():
             raise CoordinatorLoadInProgress()
-        return iter([shard for shard in self._shards.values() if shard.serving])
+        return iter([context for context in self._contexts.values() if context.serving])
 
     def loaded(self) -> list[C]:
-        """Those that can be asked, whatever the others do."""
-        return [shard for shard in self._shards.values() if shard.serving]
+        """Every coordinator that serves, even while others load."""
+        return [context for context in self._contexts.values() if context.serving]
 
     @property
     def loading(self) -> int:
-        """Partitions that are being loaded, or wait for it."""
+        """Partitions that are loading or queued for it."""
         return len(self._queued)
 
     @property
     def begun(self) -> int:
-        """Those of them whose records are being read."""
-        return sum(partition in self._shards for partition in self._queued)
+        """Partitions whose records are being read."""
+        return sum(partition in self._contexts for partition in self._queued)
 
     def at(self, partition: int) -> C:
         """The coordinator of a partition; raises as `of` does."""
-        shard = self._shards.get(partition)
-        if shard is not None:
-            return shard
+        context = self._contexts.get(partition)
+        if context is not None:
+            return context
         if partition in self._queued:
             raise CoordinatorLoadInProgress()
-        if not self._leads(partition) or not self.can_keep(partition):
+        if not self._leads(partition) or not self.is_online(partition):
             raise NotCoordinator()
         if self._has_records(partition):
             self._queue(partition)
             raise CoordinatorLoadInProgress()
-        shard = self._open(partition)
-        shard.loaded()
-        return shard
+        context = self._open(partition)
+        context.loaded()
+        return context
 
     def _leads(self, partition: int) -> bool:
         topic = self._image.topics.get(self._topic)
@@ -161,8 +161,8 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
             return False
         return topic.partitions[partition].leader == self._config().broker_id
 
-    def can_keep(self, partition: int) -> bool:
-        """Whether the log of a partition that this broker leads is within reach: its directory may have failed."""
+    def is_online(self, partition: int) -> bool:
+        """Whether the log of a partition that this broker leads is online."""
         try:
             return not self._replicas.get(self._topic, partition).is_offline
         except BrokerError:
@@ -173,36 +173,36 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         return log is not None and log.log_end > log.log_start
 
     def _open(self, partition: int) -> C:
-        """Make the context of a partition that this broker leads; it has yet to be loaded."""
+        """Create the context of a partition that this broker leads, in the phase LOADING."""
         try:
             replica = self._replicas.get(self._topic, partition)
         except BrokerError:
-            # Its log cannot be reached: whoever asks is to look again later, perhaps elsewhere.
+            # Its log is offline: the client looks for the coordinator again.
             raise NotCoordinator() from None
-        made = self._shards[partition] = self.make(partition, replica)
+        made = self._contexts[partition] = self.make(partition, replica)
         return made
 
     @abstractmethod
     def make(self, partition: int, replica: Replica) -> C:
-        """The context of a partition, with nothing in it yet."""
+        """The empty context of a partition."""
 
     @abstractmethod
     def reader(self) -> R:
-        """What turns the records of one partition into events."""
+        """The decoder of one partition's records."""
 
     def after_load(self, coordinator: C, reader: R) -> None:
-        """Look after what a load brought to light."""
+        """Called with each coordinator that has been loaded."""
 
     # Following the metadata
 
     def start(self) -> None:
-        """Take in what exists, and plan to load whatever has records."""
+        """Adopt the topic, if it exists, and queue its partitions with records for loading."""
         topic = self._image.topics.get(self._topic)
         if topic is not None:
             self._adopt(topic)
 
     def follow(self, delta: ImageDelta) -> None:
-        """Follow a change of the metadata, after the partitions' replicas have."""
+        """Follow a metadata change, after the replicas have."""
         for change in delta.topics:
             one = change.after or change.before
             if one is not None and one.name == self._topic:
@@ -210,7 +210,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
 
     def _follow_own(self, before: TopicState | None, after: TopicState | None) -> None:
         if after is None or (before is not None and before.topic_id != after.topic_id):
-            for partition in list(self._shards):
+            for partition in list(self._contexts):
                 self._end(partition)
             self._queued.clear()
             self._failures.clear()
@@ -227,18 +227,18 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         for partition in range(self._partitions):
             if not self._leads(partition):
                 self._end(partition)
-            elif partition not in self._shards and self._has_records(partition):
+            elif partition not in self._contexts and self._has_records(partition):
                 self._queue(partition)
 
-    def let_go(self) -> None:
-        """End what is in a directory that failed: whoever waits there learns it now. Everybody else is left alone."""
-        for partition in [partition for partition, shard in self._shards.items() if shard.lost]:
+    def end_offline(self) -> None:
+        """End the coordinators in a failed log directory: their waiting requests fail now. Others are not affected."""
+        for partition in [partition for partition, context in self._contexts.items() if context.lost]:
             self._end(partition)
 
     def _end(self, partition: int) -> None:
-        shard = self._shards.pop(partition, None)
-        if shard is not None:
-            shard.end()
+        context = self._contexts.pop(partition, None)
+        if context is not None:
+            context.end()
 
     # Loading
 
@@ -248,7 +248,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
             self._to_load.put_nowait(partition)
 
     async def run(self) -> None:
-        """Load what is planned, for as long as the broker runs."""
+        """Load queued partitions, as long as the broker runs."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(LOADS_AT_ONCE):
                 tasks.create_task(self._load_forever())
@@ -264,28 +264,28 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         topic_id = self._topic_id
         skipped = SkippedBatches()
         try:
-            shard = self._open(partition)
+            context = self._open(partition)
             reader = self.reader()
-            events = await load(shard, shard.view(), reader, self._threads, skipped)
+            events = await load(context, context.view(), reader, self._threads, skipped)
         except Exception as error:
-            # Whatever is wrong in one partition, the coordinators of the others go on.
+            # An error in one partition does not stop the coordinators of the others.
             if self._topic_id == topic_id:
                 self._end(partition)
                 await self._after_failure(partition, error)
             return
         if self._topic_id != topic_id:
-            # The topic was deleted meanwhile: everything here is about another one.
+            # The topic was deleted during the load, and perhaps recreated.
             return
         self._queued.discard(partition)
         self._failures.pop(partition, None)
         self._repairs.discard(partition)
-        if self._shards.get(partition) is not shard or shard.ended:
+        if self._contexts.get(partition) is not context or context.ended:
             return
-        shard.loaded()
-        self.after_load(shard, reader)
+        context.loaded()
+        self.after_load(context, reader)
         if skipped.first is not None:
             offset, reason = skipped.first
-            self._tell_lost(partition, offset, f"{skipped.count} batches cannot be decoded: {reason}")
+            self._report_lost(partition, offset, f"{skipped.count} batches cannot be decoded: {reason}")
         self._log.info(
             "coordinator_loaded",
             topic=self._topic,
@@ -296,10 +296,10 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         )
 
     async def _after_failure(self, partition: int, error: Exception) -> None:
-        """Plan to load a partition again, repaired where it can be."""
+        """Schedule another load of a partition, after a repair if its log is damaged."""
         topic_id = self._topic_id
         if isinstance(error, LogChanged):
-            # A compaction put other files in place; what was taken in so far may lack what it moved.
+            # A compaction replaced files; the events applied so far may lack records that it moved.
             self._timers.after_ms(LOAD_CHANGED_MS, lambda: self._load_again(partition))
             return
         is_repaired = isinstance(error, BadBatch) and await self._repaired(partition, error)
@@ -307,7 +307,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
             self._not_loaded(partition, error)
 
     async def _repaired(self, partition: int, damage: BadBatch) -> bool:
-        """Repair a log in which a load met damage, and plan to load what is left. Once, until a load succeeds."""
+        """Repair a damaged log and schedule another load. Only once, until a load succeeds."""
         if partition in self._repairs:
             return False
         try:
@@ -318,12 +318,12 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         if set_aside is None:
             return False
         if set_aside:
-            self._tell_lost(partition, damage.offset, str(damage))
+            self._report_lost(partition, damage.offset, str(damage))
         self._repairs.add(partition)
         self._load_again(partition)
         return True
 
-    def _tell_lost(self, partition: int, offset: int, detail: str) -> None:
+    def _report_lost(self, partition: int, offset: int, detail: str) -> None:
         self._counters.coordinator_damage += 1
         self._log.error(
             "coordinator_records_lost",
@@ -335,11 +335,11 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         )
 
     def _not_loaded(self, partition: int, error: Exception) -> None:
-        """Tell why a partition cannot be loaded, and plan the next try: each waits longer, up to a bound."""
+        """Log why a partition could not be loaded, and schedule the next try with exponential backoff."""
         failures = self._failures[partition] = self._failures.get(partition, 0) + 1
         again_ms = min(LOAD_AGAIN_MS << min(failures - 1, LOAD_AGAIN_DOUBLINGS), LOAD_AGAIN_MS_MAX)
-        tell = self._log.error if isinstance(error, BrokerError | OSError) else self._log.exception
-        tell(
+        report = self._log.error if isinstance(error, BrokerError | OSError) else self._log.exception
+        report(
             "coordinator_not_loaded",
             topic=self._topic,
             partition=partition,
@@ -347,7 +347,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
             failures=failures,
             again_ms=again_ms,
         )
-        if self.can_keep(partition):
+        if self.is_online(partition):
             self._timers.after_ms(again_ms, lambda: self._load_again(partition))
         else:
             self._queued.discard(partition)
@@ -359,6 +359,6 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
                 self._queue(partition)
 
     def close(self) -> None:
-        """Serve nobody any more."""
-        for partition in list(self._shards):
+        """End every coordinator."""
+        for partition in list(self._contexts):
             self._end(partition)

@@ -1,9 +1,12 @@
-"""What a coordinator gives back for a command: what to write, whom to respond to, when to wake it.
+"""A step, the result of a shard's decision on a command: events to append, responses, timers.
 
-A coordinator decides on a command and changes nothing but its short-lived waiting lists; what it decides to remember
-are events. The coordinator runtime writes a step's events to the log in one batch, applies them to the coordinator at
-once, and lets the step's replies go out when the batch is committed. So a reply never tells of something that a crash
-could undo, and the state is always what replaying the log would make it.
+A decision changes only the lists of requests that wait; every other change is an event. The context of the partition
+(`coordinator.context`) appends a step's events to the log in one batch, applies them at once, and sends the responses
+when the batch is committed. So a crash cannot undo what a response says, and the state always equals a replay of the
+log.
+
+Terms: a request is a command with a ticket. The shard's `Reply`, or an error, is the request's `Result`; a `Response`
+is a result with the ticket it is for. Handlers in `api` make the response of the Kafka protocol from the result.
 """
 
 from collections.abc import Callable, Hashable
@@ -13,24 +16,24 @@ from typing import NewType, Protocol
 from penstock.model.errors import BrokerError
 
 Ticket = NewType("Ticket", int)
-"""Names a request that waits for its reply; the coordinator runtime gives each command one."""
+"""Identifies a request that waits for its response; the context assigns one to each command."""
 
 
 class Event(Protocol):
-    """A fact to be remembered: a record of the coordinator's partition. The latest of a key counts."""
+    """A change of state, and a record of the coordinator's partition. The latest of a key counts."""
 
 
 class Reply(Protocol):
-    """What a request is answered with, in the coordinator's own terms; an API handler puts it on the wire."""
+    """The result of a request, independent of the wire format; an API handler encodes it."""
 
 
 Result = Reply | BrokerError
-"""What came of a request: a reply, or why there is none."""
+"""The result of a request: a reply or an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A reply, or the failure, for one waiting request. The command's own ticket or one that has waited for long."""
+    """The result for one request: the command's own, or one that has been waiting."""
 
     ticket: Ticket
     reply: Result
@@ -38,7 +41,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Wake the coordinator with `key` at a time; a timer of the same key is replaced."""
+    """Call the coordinator with `key` at a time; replaces a timer of the same key."""
 
     key: Hashable
     at_ms: int
@@ -46,29 +49,29 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class CancelTimer:
-    """Do not wake it; harmless when there is no such timer."""
+    """Cancel a timer, if it is set."""
 
     key: Hashable
 
 
 class JobDone(Protocol):
-    """What a job found out, for the group that asked for it."""
+    """The result of a job, for the group that started it."""
 
     @property
     def group(self) -> str: ...
 
     @property
     def fault(self) -> str | None:
-        """What went wrong, for the log: a bug. The coordinator tries again later."""
+        """The description of an exception, for the log: a bug. The coordinator retries later."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work too long for the loop: the runtime runs it in a thread, and hands what it returns back to the coordinator.
+    """A long computation: the context runs it in a thread, and passes the result to the coordinator.
 
-    It computes on values that nobody changes, and never raises. It runs whatever becomes of its step's events: what
-    it finds is compared with the group as it is then.
+    It works on immutable values and never raises. It runs even if its step's events are refused; the group checks
+    whether the result still applies.
     """
 
     group: str
@@ -76,14 +79,14 @@ class Job:
 
 
 class Effect(Protocol):
-    """Something to be done outside once the step's events are committed; what comes of it is told by a command."""
+    """An action outside the coordinator, run once the step's events are committed. A command reports its result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One decision. Events are written together or not at all; responses wait for them; timers and jobs start at once.
+    """One decision. Events are appended in one batch; responses wait for its commit; timers and jobs start at once.
 
-    Effects wait as responses do, and are dropped where the events were not written or may be undone.
+    Effects wait as responses do, and are dropped if the events are not committed.
     """
 
     events: tuple[Event, ...] = ()
@@ -93,7 +96,7 @@ class Step:
     effects: tuple[Effect, ...] = ()
 
     def then(self, other: "Step") -> "Step":
-        """Both, in order."""
+        """Both steps as one, in order."""
         return Step(
             events=self.events + other.events,
             responses=self.responses + other.responses,
@@ -107,5 +110,5 @@ NOTHING = Step()
 
 
 def failed(ticket: Ticket, error: BrokerError) -> Step:
-    """Nothing but the failure of a request."""
+    """A step that only fails a request."""
     return Step(responses=(Response(ticket, error),))

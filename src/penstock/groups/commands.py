@@ -1,7 +1,7 @@
-"""What a coordinator of groups can be asked, and how it responds, in its own terms.
+"""The commands of the group coordinator and their replies, independent of the wire format.
 
-A request's version is kept where its meaning depends on it. Failures of a whole request are answered with the error
-itself; a reply names errors only where it tells something beside them, such as the id that a member has to use.
+A command keeps the request's version where its meaning depends on it. If a whole request fails, the response is the
+error itself; a reply has an error field only if it carries more than the error, such as the member id to join with.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from penstock.model.errors import BrokerError
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 
 NO_MEMBER_ID = ""
-"""A member that has no id yet, or a committer that is no member."""
+"""The id of a member that has none yet, or of a commit from outside the group."""
 
 NO_GENERATION = -1
 DEFAULT_RETENTION_MS = -1
@@ -27,9 +27,9 @@ NO_FAILURES: Mapping[int, Failure] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """Let me in, or let me stay: the response waits until everybody has said so and a generation begins.
+    """A member joins or rejoins: the response waits until all members have joined and a generation begins.
 
-    `client_host` is what descriptions show, as Kafka prints it: a slash and the address.
+    `client_host` is what DescribeGroups shows, as Kafka prints it: a slash and the address.
     """
 
     group: str
@@ -55,7 +55,7 @@ class JoinedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinReply:
-    """The generation a member is part of, or why it is not. Only the leader learns who else is."""
+    """The generation that a member joined, or the error. Only the leader gets the list of members."""
 
     member_id: str
     error: Failure | None = None
@@ -69,7 +69,7 @@ class JoinReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
-    """What is my work? A leader says everybody's; the response waits for it to be remembered."""
+    """A member asks for its assignment; the leader sends everyone's. The response waits until they are in the log."""
 
     group: str
     member_id: str
@@ -82,7 +82,7 @@ class SyncGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReply:
-    """The work of one member, as its leader wrote it."""
+    """The assignment of one member, as the leader encoded it."""
 
     protocol_type: str | None
     protocol: str | None
@@ -91,7 +91,7 @@ class SyncReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """I am alive; is all as it was? RebalanceInProgress says: join again."""
+    """A heartbeat of a classic member. RebalanceInProgress tells it to rejoin."""
 
     group: str
     member_id: str
@@ -101,12 +101,12 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """All is as it was."""
+    """No rebalance is in progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeavingMember:
-    """Who is to go: a member by its id, or a static one by its instance id alone."""
+    """The member to remove, by its id; a static one by its instance id alone."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -115,7 +115,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroup:
-    """These members leave, or are made to."""
+    """These members leave, or an operator removes them."""
 
     group: str
     members: tuple[LeavingMember, ...]
@@ -123,7 +123,7 @@ class LeaveGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftMember:
-    """What became of one of them."""
+    """The result for one of them."""
 
     member_id: str
     group_instance_id: str | None
@@ -132,7 +132,7 @@ class LeftMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveReply:
-    """What became of each, in the order asked. Below version 3 the one member's error is the request's."""
+    """The result for each, in the order of the request. Below version 3 the one member's error is the request's."""
 
     members: tuple[LeftMember, ...]
 
@@ -141,7 +141,7 @@ class LeaveReply:
 
 
 class CommitEntry(NamedTuple):
-    """How far a consumer got in one partition. A plain tuple: it is made once per commit."""
+    """The offset to commit for one partition. A plain tuple: it is made for every commit."""
 
     topic: str
     partition: int
@@ -153,9 +153,9 @@ class CommitEntry(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class CommitOffsets:
-    """Remember how far this group got. `generation` is a member epoch where the group has the consumer protocol.
+    """Commit offsets of a group. `generation` is a member epoch if the group uses the consumer protocol.
 
-    Made for every commit, and a frozen one takes twice as long to make; nobody changes it all the same.
+    Immutable by convention: made for every commit, and a frozen dataclass takes twice as long to make.
     """
 
     group: str
@@ -169,7 +169,7 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitTxnOffsets:
-    """The same within a transaction: nobody sees it before the transaction is committed."""
+    """The same within a transaction: visible only once the transaction is committed."""
 
     producer_id: int
     producer_epoch: int
@@ -178,7 +178,7 @@ class CommitTxnOffsets:
 
 @dataclass(frozen=True, slots=True)
 class CommitReply:
-    """Which entries, by their index, were not taken, and why; all others were."""
+    """The errors of entries that were not committed, by index; all others were."""
 
     failures: Mapping[int, Failure]
 
@@ -188,7 +188,7 @@ ALL_COMMITTED = CommitReply(NO_FAILURES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffsets:
-    """Forget these offsets of a group, in topics that it does not read."""
+    """Delete these offsets of a group, in topics that it does not subscribe to."""
 
     group: str
     partitions: tuple[tuple[str, int], ...]
@@ -196,13 +196,13 @@ class DeleteOffsets:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOffsetsReply:
-    """Which partitions, by their index, were not done, and why."""
+    """The errors of partitions whose offsets were not deleted, by index."""
 
     failures: Mapping[int, Failure]
 
 
 class CommittedOffset(NamedTuple):
-    """What a group remembers of one partition."""
+    """A committed offset of one partition."""
 
     topic: str
     partition: int
@@ -218,14 +218,14 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroups:
-    """Forget these groups, of this shard, with their offsets, where nobody is in them."""
+    """Delete these groups of this shard, with their offsets, if they are empty."""
 
     groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroupsReply:
-    """Which groups, by name, are still there or never were, and why."""
+    """The errors of groups that were not deleted, by name."""
 
     failures: Mapping[str, BrokerError]
 
@@ -268,7 +268,7 @@ class DescribedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeat:
-    """A member's whole say: who it is, what it wants, what it has. None is "as before"; the epoch -1 or -2 leaves."""
+    """ConsumerGroupHeartbeat: identity, subscription, owned partitions. None is "unchanged"; epoch -1 or -2 leaves."""
 
     group: str
     member_id: str

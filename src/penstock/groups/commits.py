@@ -1,4 +1,4 @@
-"""What a commit of offsets becomes, once its group has let it through."""
+"""The steps of OffsetCommit, TxnOffsetCommit and OffsetDelete, once the group has validated the request."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ from penstock.model.generated_errors import (
 
 
 def metadata_fits(metadata: str, length_max: int) -> bool:
-    """Kafka counts the note of a commit in the units of UTF-16, whatever it takes on the wire."""
+    """Whether a commit's metadata is short enough. Kafka counts UTF-16 units, not bytes on the wire."""
     if 2 * len(metadata) <= length_max:
         return True
     return len(metadata.encode("utf-16-le", "surrogatepass")) <= 2 * length_max
@@ -34,7 +34,7 @@ def metadata_fits(metadata: str, length_max: int) -> bool:
 def commit(
     command: CommitOffsets, validation: CommitValidation, metadata_length_max: int, ticket: Ticket, now_ms: int
 ) -> Step:
-    """Take every entry whose note is not too long. One that its member may not commit fails the whole request."""
+    """Commit every entry whose metadata fits. An entry that fails the member's check fails the whole request."""
     group = command.group
     check, timer = validation
     expire_ms = NO_EXPIRY_MS if command.retention_ms == DEFAULT_RETENTION_MS else now_ms + command.retention_ms
@@ -65,7 +65,7 @@ def commit_in_txn(
     """Keep the entries pending until the transaction ends."""
     step = commit(command.commit, validation, metadata_length_max, ticket, now_ms)
     if isinstance(step.responses[0].reply, StaleMemberEpoch):
-        # A member epoch is a generation to a transactional producer, whatever its consumer's protocol.
+        # TxnOffsetCommit has no error for member epochs: a stale one is a generation.
         return Step(responses=(Response(ticket, IllegalGeneration()),))
     pending = tuple(
         TxnOffsetPending(command.producer_id, command.producer_epoch, event)
@@ -78,7 +78,7 @@ def commit_in_txn(
 def delete_offsets(
     command: DeleteOffsets, subscribed_to: Callable[[str], bool], store: OffsetStore, ticket: Ticket
 ) -> Step:
-    """Forget offsets in topics that nobody in the group reads; one that was never committed is as good as forgotten."""
+    """Delete offsets in topics that no member subscribes to. Deleting an offset that was never committed succeeds."""
     events: dict[OffsetForgotten, None] = {}
     failures: dict[int, Failure] = {}
     for index, (topic, partition) in enumerate(command.partitions):

@@ -26,13 +26,13 @@ from penstock.wire.group_values import AssignmentEpoch
 from penstock.wire.records import RecordBatchBuilder
 
 OFFSET_RECORD_BYTES_MIN = 40
-"""The record of an offset is longer than this, whatever its group and topic are called."""
+"""Every offset commit record is longer than this, even with the shortest names."""
 
 BATCH_BYTES_FULL = 512 * 1024
-"""A batch of several steps takes no more steps from here on."""
+"""A batch of this size takes no further steps."""
 
 COMMITS_WAITING_MAX = 4096
-"""Commits that wait for the end of the turn; at so many the turn has lasted long enough."""
+"""Commits that may wait for the end of the turn; at this many they are written at once."""
 
 
 class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
@@ -71,47 +71,47 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
     # Serving
 
     def check_commit(self, count: int) -> None:
-        """Refuse a commit of so many offsets that no batch can hold them, before they are encoded."""
+        """Reject a commit with more offsets than a batch can hold, before they are encoded."""
         if count * OFFSET_RECORD_BYTES_MIN > self._replica.config.max_message_bytes:
             raise coordinator_error(RecordListTooLarge(f"A commit of {count} offsets"))
 
     def submit(self, command: GroupCommand) -> Eventual[Result]:
-        """Decide on a command. Raises if it serves none."""
+        """Decide on a command. Raises if the shard is not serving."""
         ticket = self.ticket()
         if type(command) is CommitOffsets:
             self._commits.append(self._shard.decide(command, ticket, self._clock.now_ms()))
             if len(self._commits) >= COMMITS_WAITING_MAX:
-                self.settle()
+                self.write_pending()
             elif not self._flush_planned:
                 self._flush_planned = True
                 get_running_loop().call_soon(self._flush)
             return self.result(ticket)
-        self.settle()
+        self.write_pending()
         self.carry_out(self._shard.decide(command, ticket, self._clock.now_ms()))
         return self.result(ticket)
 
     def on_topics(self, names: Iterable[str]) -> None:
-        """Topics appeared, changed or went."""
+        """Topics were created, changed or deleted."""
         if self._phase is Phase.LOADING:
             self._missed_topics.update(dict.fromkeys(names))
         elif self._phase is Phase.SERVING:
-            self.settle()
+            self.write_pending()
             self.carry_out(self._shard.on_topics(names, self._clock.now_ms()))
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """The broker has other settings than when the shard was made."""
+        """The broker's settings changed."""
         self._shard.reconfigure(config)
 
     def decided(self, producer_id: int, *, commit: bool, end: int) -> None:
-        """A marker that ends at `end` is in the log: the offsets of a producer's transaction count from now on, or not.
+        """A marker that ends at `end` is in the log: commit or discard the pending offsets of a producer's transaction.
 
-        Only where the shard serves; a marker must not be written while it is loaded.
+        Only while the shard serves: no marker may be written while it loads.
         """
         assert self._phase is Phase.SERVING, f"a marker while {self._phase}"
         self._end = max(self._end, end)
         self._shard.apply(TxnOffsetsDecided(producer_id, commit))
 
-    # Life
+    # Loading and unloading
 
     def loaded(self) -> None:
         super().loaded()
@@ -138,7 +138,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
         return encode_event(event)  # type: ignore[arg-type]
 
     def seal(self, builder: RecordBatchBuilder, steps: Sequence[Step]) -> bytearray:
-        """Offsets of a transaction are in a batch of its producer, so that its marker ends them too."""
+        """Offsets of a transaction go into a batch with its producer id, so that its marker applies to them too."""
         first = steps[0].events[0] if steps[0].events else None
         if not isinstance(first, TxnOffsetPending):
             return builder.build()
@@ -151,15 +151,15 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
 
     def _flush(self) -> None:
         self._flush_planned = False
-        self.settle()
+        self.write_pending()
 
-    def settle(self) -> None:
+    def write_pending(self) -> None:
         """Write the commits that wait for the end of the turn."""
         while self._commits:
             self._write_commits()
 
     def _write_commits(self) -> None:
-        """One batch of them, and the rest another time if they are too many."""
+        """Write one batch of them; commits beyond BATCH_BYTES_FULL stay for the next."""
         commits = self._commits
         now_ms = self._clock.now_ms()
         builder = RecordBatchBuilder(base_timestamp_ms=now_ms)
@@ -175,7 +175,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
 
 
 def log_rebalance(log: Logger, event: Event) -> None:
-    """One line when a group has a new assignment, or no members any more."""
+    """Log that a group has a new assignment, or has become empty."""
     match event:
         case ClassicGroupSaved(group=group, value=value):
             if value.members:

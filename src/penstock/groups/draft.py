@@ -20,24 +20,24 @@ class Draft:
 
     @property
     def writes(self) -> bool:
-        """Whether there is something for the log, which may refuse it."""
+        """Whether the step has events, whose append may fail."""
         return bool(self._events)
 
-    def remember(self, event: Event) -> None:
+    def append(self, event: Event) -> None:
         self._events.append(event)
 
     def respond(self, ticket: Ticket, reply: Reply | BrokerError) -> None:
         self._responses.append(Response(ticket, reply))
 
-    def wake_at(self, key: Hashable, at_ms: int) -> None:
-        """Of several words on one timer the last counts."""
+    def set_timer(self, key: Hashable, at_ms: int) -> None:
+        """Set a timer. The last call for a key wins, here and in `cancel_timer`."""
         self._timers[key] = SetTimer(key, at_ms)
 
-    def let_sleep(self, key: Hashable) -> None:
+    def cancel_timer(self, key: Hashable) -> None:
         self._timers[key] = CancelTimer(key)
 
     def add(self, step: Step) -> None:
-        """Go on with what somebody else has decided."""
+        """Append another step to this one."""
         self._events += step.events
         self._responses += step.responses
         self._jobs += step.jobs

@@ -1,7 +1,7 @@
-"""What the coordinator of classic groups and committed offsets remembers: one value per record of `__consumer_offsets`.
+"""The events of classic groups and committed offsets: one per record of `__consumer_offsets`.
 
-A record has a key, and the latest of a key counts; a value that ends in `Forgotten` is the tombstone of its key. The
-events of groups with the consumer protocol stand beside their group, in `consumer.events`.
+The latest record of a key counts; an event whose name ends in `Forgotten` is the tombstone of its key. The events of
+groups with the consumer protocol are in `consumer.events`.
 """
 
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 NO_LEADER_EPOCH = -1
 NO_EXPIRY_MS = -1
-"""The broker's own retention counts: the commit named none, as every commit since version 5."""
+"""The commit has no retention of its own, as every commit since version 5: the broker's setting applies."""
 
 NO_STATE_MS = -1
-"""Written by a broker so old that its records do not say since when a group is in its state."""
+"""The record has no state timestamp: its version is older than that field."""
 
 
 class OffsetCommitted(NamedTuple):
-    """How far a group got in one partition; key (group, topic, partition). A tuple: one is made per commit."""
+    """A committed offset of one partition; key (group, topic, partition). A tuple: one is made for every commit."""
 
     group: str
     topic: str
@@ -36,7 +36,7 @@ class OffsetCommitted(NamedTuple):
 
 
 class OffsetForgotten(NamedTuple):
-    """The group has no offset there any more."""
+    """The tombstone of a committed offset."""
 
     group: str
     topic: str
@@ -44,7 +44,7 @@ class OffsetForgotten(NamedTuple):
 
 
 class TxnOffsetPending(NamedTuple):
-    """An offset committed within a transaction: a record of a batch that is the producer's, and not yet the group's."""
+    """An offset committed within an open transaction: a record of the producer's transactional batch."""
 
     producer_id: int
     producer_epoch: int
@@ -52,7 +52,7 @@ class TxnOffsetPending(NamedTuple):
 
 
 class TxnOffsetsDecided(NamedTuple):
-    """A producer's transaction ended, as a marker in the log says; there is no record of its own for it."""
+    """A producer's transaction ended. Written by a transaction marker; it has no record of its own."""
 
     producer_id: int
     commit: bool
@@ -60,20 +60,20 @@ class TxnOffsetsDecided(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroupSaved:
-    """A classic group as it came to rest; key (group)."""
+    """A classic group in the state Stable or Empty; key (group)."""
 
     group: str
     value: ClassicGroupValue
     becomes: "Rebalance | None" = field(default=None, compare=False, repr=False)
-    """What the group is once this is in the log, with what no record holds: requests that wait, members that join.
+    """The group's table once this is in the log, with the state that no record holds, such as requests that wait.
 
-    None where the event was read from a log.
+    None if the event was read from a log.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroupForgotten:
-    """There is no such classic group any more."""
+    """The tombstone of a classic group."""
 
     group: str
 

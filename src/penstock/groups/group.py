@@ -1,7 +1,7 @@
-"""What the coordinator asks of a group, whichever protocol it has.
+"""The interface of a group to its coordinator, the same for the classic and the consumer protocol.
 
-A group decides and changes nothing that a response or a record tells of: a decision is a `Step`, and its events are
-applied when they are in the log. A decision with nothing to write, which no log can refuse, takes effect as it is made.
+A decision is a `Step`; its events are applied once they are in the log, and change the group only then. A decision
+without events, which no log can refuse, takes effect at once.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,14 +27,14 @@ from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicId
 
 GroupTimer = SessionEnd | JoinDeadline | SyncDeadline | ClassicAdopted | ConsumerTimer
-"""Every timer names its group. One that was set for a group of the other protocol leads to nothing."""
+"""Every timer names its group. A timer that was set by a group of the other protocol is ignored."""
 
 PartitionCheck = Callable[[str, TopicId, int], BrokerError | None]
-"""Why a commit for one partition (topic, its id, index) is refused, where the whole request is not."""
+"""The error of a commit for one partition (topic, topic id, index), or None if the member may commit it."""
 
 
 class CommitValidation(NamedTuple):
-    """A commit may be written, if each of its partitions passes the check; the member's session is set by the timer."""
+    """An accepted commit: the check that each partition still has to pass, and the member's session timer."""
 
     check: PartitionCheck | None = None
     timer: SetTimer | None = None
@@ -44,7 +44,7 @@ VALID = CommitValidation()
 
 
 class Group(Protocol):
-    """One group. Requests are answered in the step, now or in a later one; nothing is raised but by `validate_*`."""
+    """One group. Errors are responses, in this step or a later one; only `validate_*` and `described*` raise."""
 
     @property
     def name(self) -> str: ...
@@ -60,25 +60,25 @@ class Group(Protocol):
     def leave(self, command: LeaveGroup, ticket: Ticket, now_ms: int) -> Step: ...
 
     def consumer_heartbeat(self, command: ConsumerHeartbeat, ticket: Ticket, now_ms: int) -> Step:
-        """Not of a member that joins a classic group: that is an upgrade, which takes two groups."""
+        """A member that joins a classic group does not come here: the shard upgrades the group."""
         ...
 
     # Offsets and administration
 
     def validate_commit(self, command: CommitOffsets, now_ms: int) -> CommitValidation:
-        """Raises why the member may not commit; one that may has shown that it is alive."""
+        """Raises if the member may not commit. An accepted commit extends the member's session."""
         ...
 
     def validate_txn_commit(self, command: CommitOffsets) -> CommitValidation:
-        """The same for a commit within a transaction, which shows nothing of the member."""
+        """The same for a commit within a transaction, which does not extend the member's session."""
         ...
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raises where a member that fetches offsets is out of date."""
+        """Raises if the member that fetches offsets is unknown or has a stale epoch."""
         ...
 
     def validate_offset_delete(self) -> None:
-        """Raises NonEmptyGroup where it is not known which topics the members read."""
+        """Raises NonEmptyGroup if the members' subscriptions are unknown."""
         ...
 
     def validate_delete(self) -> None:
@@ -86,13 +86,13 @@ class Group(Protocol):
         ...
 
     def deletion(self, now_ms: int) -> Step:
-        """The tombstones of the group, and the end of its timers."""
+        """The tombstones of the group; its timers are cancelled."""
         ...
 
-    # What happens to it
+    # Timers, jobs, topics, loading
 
     def wake(self, key: GroupTimer, now_ms: int) -> Step:
-        """One of this group's timers rang. Whoever it was set for may be gone since."""
+        """One of this group's timers expired. Its member may have left since."""
         ...
 
     def finish(self, done: JobDone, now_ms: int) -> Step:
@@ -100,56 +100,56 @@ class Group(Protocol):
         ...
 
     def on_topics(self, names: Iterable[str], now_ms: int) -> Step:
-        """These topics appeared, changed or went."""
+        """These topics were created, changed or deleted."""
         ...
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """The broker has other settings."""
+        """The broker's settings changed."""
         ...
 
     def loaded(self, now_ms: int) -> Step:
-        """All records have been applied: members have a full session from now."""
+        """All records have been applied: every member's session starts now."""
         ...
 
     def unloaded(self, error: type[BrokerError]) -> Step:
-        """Responses for whoever waits: the group is coordinated elsewhere, or in another way."""
+        """Fail the requests that wait: the group moved to another coordinator or another protocol."""
         ...
 
     def refused(self, step: Step, now_ms: int) -> Step:
-        """The log did not take a step of this group, whose requests have their failure: the timers from now on."""
+        """The append of a step of this group failed, and so did its requests. Returns the timers to set instead."""
         ...
 
     def apply(self, event: Event) -> None:
-        """Remember a fact that is in the log; also replays it."""
+        """Apply an event that is in the log, when it was appended or when the log is loaded."""
         ...
 
-    # Readings
+    # Queries
 
     @property
     def empty(self) -> bool: ...
 
     @property
-    def expected(self) -> bool:
-        """Whether somebody was given an id to join with."""
+    def has_pending_members(self) -> bool:
+        """Whether a member id was given out whose member has not joined yet."""
         ...
 
     @property
     def member_count(self) -> int: ...
 
     def subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic."""
+        """Whether a member subscribes to the topic."""
         ...
 
     def offsets_expire_from(self) -> int | None:
-        """When the retention of the group's offsets begins; None while its members may come back to them."""
+        """When the retention of the group's offsets begins; None while members may still use them."""
         ...
 
     def listed(self) -> ListedGroup: ...
 
     def described(self) -> DescribedGroup:
-        """Raises GroupIdNotFound, in Kafka's words, where the group is not a classic one."""
+        """Raises GroupIdNotFound, with Kafka's message, if the group is not a classic one."""
         ...
 
     def described_consumer(self) -> DescribedConsumerGroup:
-        """Raises GroupIdNotFound, in Kafka's words, where the group does not have the consumer protocol."""
+        """Raises GroupIdNotFound, with Kafka's message, if the group does not use the consumer protocol."""
         ...

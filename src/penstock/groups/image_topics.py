@@ -1,4 +1,4 @@
-"""The topics as coordinators of groups see them."""
+"""The topics of the metadata image, as group coordinators see them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +7,7 @@ from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 
 
 class ImageTopics:
-    """A `penstock.groups.topics.TopicsView` of the metadata image: always of now."""
+    """A `penstock.groups.topics.TopicsView` of the current metadata image."""
 
     __slots__ = ("_image",)
 
@@ -34,7 +34,7 @@ class ImageTopics:
         return tuple(broker.rack for broker in brokers if broker is not None and broker.rack)
 
     def is_gone(self, topic: str, topic_id: TopicId) -> bool:
-        """Whether a topic exists no longer, or only another one of its name; one without an id has just its name."""
+        """Whether a topic was deleted, or recreated under another id. Without an id, only the name is compared."""
         found = self._image.topics.get(topic)
         return found is None or topic_id not in (found.topic_id, TOPIC_ID_ZERO)
 
@@ -43,7 +43,7 @@ class ImageTopics:
 
 
 def changed_topics(delta: ImageDelta) -> list[str]:
-    """Topics that appeared, went, or look different to an assignor."""
+    """Topics that were created, deleted, or changed in a way that matters to an assignor."""
     return [name for change in delta.topics if (name := changed_name(change)) is not None]
 
 

@@ -1,4 +1,4 @@
-"""How far each group is behind, read from memory: its offsets from the coordinators, the ends from the partitions."""
+"""The lag of each group, from memory: committed offsets from the coordinators, high watermarks from the partitions."""
 
 from collections.abc import Iterator
 from itertools import islice, starmap
@@ -11,11 +11,11 @@ from penstock.partition.replicas import Replicas
 from penstock.storage.store import LogStore
 
 OFFSETS_REPORTED_MAX = 20_000
-"""Committed offsets of one scrape: its text must not grow with what clients commit."""
+"""Committed offsets in one scrape, which bounds its size whatever clients commit."""
 
 
 class GroupLag:
-    """What a scrape reads of groups. The end that counts is the high watermark: what any reader may come to see."""
+    """The group metrics of a scrape. Lag is measured to the high watermark, the end that every consumer can reach."""
 
     def __init__(self, *, coordinators: GroupCoordinatorService, replicas: Replicas, logs: LogStore) -> None:
         self._coordinators = coordinators
@@ -23,19 +23,19 @@ class GroupLag:
         self._logs = logs
 
     def rows(self) -> Iterator[GroupRow]:
-        """What is known of every group, over as many turns of the loop as the reader takes."""
+        """The rows of every group. The caller may spread the iteration over several turns of the loop."""
         bounds: dict[TopicPartition, tuple[int, int] | None] = {}
         left = OFFSETS_REPORTED_MAX
-        unreported = False
+        truncated = False
         for coordinator in list(self._coordinators.loaded()):
             try:
                 shard = coordinator.shard()
             except BrokerError:
-                # It was lost since the last row.
+                # This broker lost the partition during the iteration.
                 continue
             members = list(islice(shard.members_by_group(), left))
             offsets = list(islice(shard.committed(), left + 1))
-            unreported = unreported or len(offsets) > left
+            truncated = truncated or len(offsets) > left
             yield from starmap(MembersView, members)
             for group, committed in offsets[:left]:
                 left -= 1
@@ -45,10 +45,10 @@ class GroupLag:
                 bound = bounds[tp]
                 if bound is not None:
                     yield LagView(group, tp.topic, tp.partition, committed.offset, *bound)
-        yield CoverageView(self._coordinators.loading, unreported)
+        yield CoverageView(self._coordinators.loading, truncated)
 
     def _bounds(self, tp: TopicPartition) -> tuple[int, int] | None:
-        """Start and end of a partition; None where it is not here."""
+        """Start and end of a partition; None if this broker has no replica of it."""
         replica = self._replicas.used(tp)
         if replica is not None:
             return replica.offsets.log_start, replica.offsets.high_watermark

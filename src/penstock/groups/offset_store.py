@@ -1,7 +1,7 @@
-"""Committed offsets: how far each group got in each partition.
+"""The committed offsets of a shard's groups.
 
-There may be a million of them, so one is kept as a few packed bytes: half the memory of a tuple of numbers, and nothing
-for the garbage collector to walk over.
+There may be a million of them, so each is a few packed bytes: half the memory of a tuple of numbers, and no object for
+the garbage collector to traverse.
 """
 
 import struct
@@ -19,7 +19,7 @@ from penstock.groups.pending_txn_offsets import PendingTxnOffsets
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 
 SINCE_COMMIT = -1
-"""Retention that begins with each commit, and not at one time for a whole group."""
+"""Retention begins with each commit instead of at one time for the whole group."""
 
 FIXED = struct.Struct("<qqqi16s")
 """Offset, time of the commit, time of its own expiry, leader epoch, topic id; the metadata's UTF-8 follows."""
@@ -36,18 +36,17 @@ Partitions = dict[int, bytes]
 class OffsetStore:
     """The offsets of every group of a shard."""
 
-    __slots__ = ("_groups", "_pending", "_topic_names", "_unsettled", "count")
+    __slots__ = ("_groups", "_pending", "_topic_names", "_unsettled")
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, Partitions]] = {}
         self._topic_names: dict[str, str] = {}
         """One object for each name, shared by all groups that read the topic."""
-        self.count = 0
         self._pending = PendingTxnOffsets()
         self._unsettled = self._pending.by_place
 
     def committed(self, event: OffsetCommitted, *, latest: bool = True) -> None:
-        """Remember, in place of what was committed there before, and of what was pending if this is the latest."""
+        """Store an offset. The latest one also supersedes every pending offset of its partition."""
         group, topic, partition, offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = event
         topics = self._groups.get(group)
         if topics is None:
@@ -61,17 +60,16 @@ class OffsetStore:
         if partition in partitions:
             partitions[partition] = packed
         else:
-            self.count += 1
             partitions[PARTITION_NUMBERS[partition] if 0 <= partition < len(PARTITION_NUMBERS) else partition] = packed
         if latest and self._unsettled:
-            self._pending.overtaken((group, topic, partition))
+            self._pending.supersede((group, topic, partition))
 
     def pending(self, event: TxnOffsetPending) -> None:
-        """Keep an offset for when its transaction is committed."""
+        """Keep an offset until its transaction ends."""
         self._pending.add(event.producer_id, event.offset)
 
     def decided(self, event: TxnOffsetsDecided) -> None:
-        """A transaction ended: its offsets are the groups' now, or gone."""
+        """A transaction ended: commit or discard its offsets."""
         for offset in self._pending.decided(event.producer_id, commit=event.commit):
             self.committed(offset, latest=False)
 
@@ -80,14 +78,13 @@ class OffsetStore:
         return (group, topic, partition) in self._unsettled
 
     def forgotten(self, event: OffsetForgotten) -> None:
-        """Forget what was committed there, if anything was."""
+        """Delete an offset, if there is one, and the pending ones of its partition."""
         if self._unsettled:
             self._pending.forgotten(event)
         topics = self._groups.get(event.group)
         partitions = topics.get(event.topic) if topics else None
         if topics is None or partitions is None or partitions.pop(event.partition, None) is None:
             return
-        self.count -= 1
         if not partitions:
             del topics[event.topic]
             if not topics:
@@ -97,11 +94,11 @@ class OffsetStore:
         return partition in self._groups.get(group, {}).get(topic, ())
 
     def topics_of(self, group: str) -> tuple[str, ...]:
-        """The topics that the group has offsets of."""
+        """The topics that the group has committed offsets for."""
         return tuple(self._groups.get(group, ()))
 
     def count_of(self, group: str, topic: str | None = None) -> int:
-        """How many offsets a group has, or has of one topic."""
+        """How many offsets a group has, pending ones included, or how many committed ones for one topic."""
         topics = self._groups.get(group, {})
         if topic is None:
             pending = len(self._pending.places_of(group)) if self._unsettled else 0
@@ -109,7 +106,7 @@ class OffsetStore:
         return len(topics.get(topic, ()))
 
     def some_of(self, group: str, wanted: Iterable[tuple[str, int]]) -> list[CommittedOffset]:
-        """Those of these partitions that the group has an offset of."""
+        """The offsets that the group has committed for these partitions."""
         topics = self._groups.get(group, {})
         found: list[CommittedOffset] = []
         for topic, partition in wanted:
@@ -134,7 +131,7 @@ class OffsetStore:
                     yield group, unpacked(topic, partition, packed)
 
     def tombstones_of(self, group: str) -> list[OffsetForgotten]:
-        """What has to be written to forget all offsets of a group."""
+        """Tombstones for all offsets of a group."""
         places = {
             (group, topic, partition): None
             for topic, partitions in self._groups.get(group, {}).items()
@@ -145,9 +142,9 @@ class OffsetStore:
         return [OffsetForgotten(*place) for place in places]
 
     def of_gone_topic(self, topic: str, topic_id: TopicId | None) -> list[OffsetForgotten]:
-        """Tombstones for a topic's offsets: for all where it has no id any more, else for those of an older id.
+        """Tombstones for a topic's offsets: for all if the topic is deleted, else for those of an older topic id.
 
-        Offsets of before topics had ids, or of a client that did not name one, stay with the name.
+        Offsets without a topic id, from old records or old clients, belong to any topic of the name.
         """
         places = {
             (group, topic, partition): None
@@ -160,9 +157,9 @@ class OffsetStore:
         return [OffsetForgotten(*place) for place in places]
 
     def expired(self, group: str, topic: str, from_ms: int, retention_ms: int, now_ms: int) -> list[OffsetForgotten]:
-        """Tombstones for what a group has kept of a topic for longer than it should.
+        """Tombstones for a group's offsets of a topic that are past their retention.
 
-        A commit that named its own retention, as clients could long ago, is kept for that.
+        A commit with a retention of its own, as OffsetCommit had up to version 4, expires by that.
         """
         found: list[OffsetForgotten] = []
         for partition, packed in self._groups.get(group, {}).get(topic, {}).items():

@@ -1,8 +1,8 @@
-"""Offsets that were committed within transactions whose outcome is not known yet.
+"""Offsets committed within open transactions.
 
-They are in the log, and nobody sees them: a marker in the log makes them the group's offsets, or nothing. Of several
-commits for one partition the latest in the log counts, whatever the order in which their transactions end, so a pending
-offset that something later has overtaken is kept only to say that the partition is unsettled.
+They are in the log but not visible until a marker commits or aborts them. Of several commits for one partition the
+latest in the log counts, in whatever order their transactions end. So a pending offset that a later commit has
+superseded is kept only to mark the partition as unsettled.
 """
 
 from penstock.groups.events import OffsetCommitted, OffsetForgotten
@@ -11,18 +11,18 @@ Place = tuple[str, str, int]
 """Group, topic and partition."""
 
 PendingOffset = tuple[int, OffsetCommitted | None]
-"""When it was added, counted in commits; and what, or None where something later has overtaken it."""
+"""Its sequence number and the offset; None if a later commit has superseded it."""
 
 
 class PendingTxnOffsets:
-    """All of one shard, by the producer whose transaction they are part of."""
+    """The pending offsets of one shard, by the producer of their transaction."""
 
     __slots__ = ("_by_producer", "_count", "by_place")
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[Place, PendingOffset]] = {}
         self.by_place: dict[Place, set[int]] = {}
-        """Which producers have a pending offset for a place."""
+        """The producers that have a pending offset for a place."""
         self._count = 0
 
     def add(self, producer_id: int, offset: OffsetCommitted) -> None:
@@ -32,15 +32,15 @@ class PendingTxnOffsets:
         self._by_producer.setdefault(producer_id, {})[place] = (self._count, offset)
         self.by_place.setdefault(place, set()).add(producer_id)
 
-    def overtaken(self, place: Place, before: int | None = None) -> None:
-        """Something later than everything pending here, or than a count of it, is the group's offset now."""
+    def supersede(self, place: Place, before: int | None = None) -> None:
+        """A later commit is the group's offset now: drop the pending ones, or those with a number below `before`."""
         for producer_id in self.by_place.get(place, ()):
             pending = self._by_producer[producer_id]
             if before is None or pending[place][0] < before:
                 pending[place] = (pending[place][0], None)
 
     def decided(self, producer_id: int, *, commit: bool) -> list[OffsetCommitted]:
-        """A producer's transaction ended: the offsets that its groups have now because of it."""
+        """A producer's transaction ended: the offsets that it commits."""
         pending = self._by_producer.pop(producer_id, None)
         if pending is None:
             return []
@@ -49,11 +49,11 @@ class PendingTxnOffsets:
             self._unlink(place, producer_id)
             if commit and offset is not None:
                 found.append(offset)
-                self.overtaken(place, count)
+                self.supersede(place, count)
         return found
 
     def forgotten(self, event: OffsetForgotten) -> None:
-        """A tombstone takes everything that is pending for its place along."""
+        """A tombstone also deletes the pending offsets of its place."""
         place = (event.group, event.topic, event.partition)
         for producer_id in self.by_place.pop(place, ()):
             pending = self._by_producer[producer_id]
@@ -72,5 +72,5 @@ class PendingTxnOffsets:
         return [place for place in self.by_place if place[0] == group]
 
     def places_in(self, topic: str) -> list[Place]:
-        """The places of all groups in a topic."""
+        """The partitions of a topic with pending offsets, of all groups."""
         return [place for place in self.by_place if place[1] == topic]

@@ -1,7 +1,7 @@
-"""From what a coordinator remembers to records of `__consumer_offsets`, and back.
+"""Encodes events as records of `__consumer_offsets`, and decodes them.
 
-Offsets are by far the most of both, so they have a path of their own: one is written with a few packs, and when a shard
-is loaded they are read by the million, with names that repeat decoded once and shared.
+Most records are offsets, so these have a fast path: a few struct packs write one; on load, repeated names are decoded
+once and shared.
 """
 
 from collections.abc import Mapping
@@ -30,20 +30,20 @@ from penstock.groups.events import (
 from penstock.model.batch import BatchHeader
 from penstock.model.ids import TopicId
 from penstock.wire import group_records as wire
-from penstock.wire import group_values as said
+from penstock.wire import group_values as values
 from penstock.wire.primitives import Malformed
 from penstock.wire.record_columns import Columns, decode_columns
 from penstock.wire.records import COMMIT_MARKER, decode_records, parse_marker
 
 GroupEvent = ClassicEvent | ConsumerEvent
-"""Everything that is remembered of groups."""
+"""Every event of the group coordinator."""
 
 NAMES_MAX = 1 << 20
 """Pairs of group and topic whose names are kept for sharing while a shard is loaded."""
 
 _PARTITION = Struct(">i")
 _PLAIN = Struct(">hqiBq3s16s")
-"""An offset of the newest version without metadata, with its topic's id: what is read at almost every record."""
+"""The value of an offset of the newest version without metadata, with a topic id: almost every record."""
 _PLAIN_BYTES = _PLAIN.size
 _PARTITION_BYTES = _PARTITION.size
 _NEWEST = wire.OFFSET_VERSION
@@ -65,37 +65,37 @@ def encode_event(event: GroupEvent) -> tuple[bytes, bytes | None]:
         case TxnOffsetPending(offset=offset):
             return encode_event(offset)
         case TxnOffsetsDecided():
-            raise AssertionError("what a transaction came to is written by its marker")
+            raise AssertionError("the end of a transaction is written by its marker")
         case ClassicGroupSaved():
-            return wire.group_key(said.GROUP, event.group), wire.group_value(event.value)
+            return wire.group_key(values.GROUP, event.group), wire.group_value(event.value)
         case ClassicGroupForgotten(group=group):
-            return wire.group_key(said.GROUP, group), None
+            return wire.group_key(values.GROUP, group), None
         case _:
             assert not isinstance(event, OffsetCommitted)
             return encode_consumer_event(event)
 
 
 def encode_consumer_event(event: ConsumerEvent) -> tuple[bytes, bytes | None]:
-    """A value of None is a tombstone; a target without partitions is not."""
+    """The key and the value of an event's record. None is a tombstone; a target without partitions is not."""
     value: bytes | None = None
     match event:
         case ConsumerGroupMetadata(group, epoch):
-            key = wire.group_key(said.CONSUMER_GROUP, group)
+            key = wire.group_key(values.CONSUMER_GROUP, group)
             value = None if epoch is None else wire.consumer_group_value(epoch)
         case ConsumerMemberMetadata(group, member_id, metadata):
-            key = wire.group_key(said.CONSUMER_MEMBER, group, member_id)
+            key = wire.group_key(values.CONSUMER_MEMBER, group, member_id)
             value = None if metadata is None else wire.consumer_member_value(metadata)
         case ConsumerTargetAssignmentMetadata(group, assignment):
-            key = wire.group_key(said.CONSUMER_TARGET, group)
+            key = wire.group_key(values.CONSUMER_TARGET, group)
             value = None if assignment is None else wire.consumer_target_value(assignment)
         case ConsumerTargetAssignmentMember(group, member_id, target):
-            key = wire.group_key(said.CONSUMER_TARGET_MEMBER, group, member_id)
+            key = wire.group_key(values.CONSUMER_TARGET_MEMBER, group, member_id)
             value = None if target is None else wire.consumer_target_member_value(target)
         case ConsumerCurrentMemberAssignment(group, member_id, current):
-            key = wire.group_key(said.CONSUMER_CURRENT_MEMBER, group, member_id)
+            key = wire.group_key(values.CONSUMER_CURRENT_MEMBER, group, member_id)
             value = None if current is None else wire.consumer_current_member_value(current)
         case ConsumerRegularExpression(group, pattern, resolved):
-            key = wire.group_key(said.CONSUMER_REGEX, group, pattern)
+            key = wire.group_key(values.CONSUMER_REGEX, group, pattern)
             value = None if resolved is None else wire.consumer_regex_value(resolved)
         case _:
             assert_never(event)
@@ -106,21 +106,21 @@ def encode_consumer_event(event: ConsumerEvent) -> tuple[bytes, bytes | None]:
 
 
 class EventReader:
-    """Turns records into events. One is used for a whole load, as it shares names between its calls."""
+    """Decodes records into events. One reader serves a whole load, as it shares names between calls."""
 
     __slots__ = ("_ids", "_names", "topics", "unreadable")
 
     def __init__(self) -> None:
         self._names: dict[bytes, tuple[str, str]] = {}
-        """Group and topic by the front of an offset's key."""
+        """Group and topic by the key of an offset without its partition."""
         self._ids: dict[bytes, TopicId] = {}
         self.topics: dict[TopicId, str] = {}
         """The topics that offsets were committed for."""
         self.unreadable = 0
-        """Records that were read over: of kinds that are not known here, or damaged."""
+        """Records that were skipped: of unknown kinds, or malformed."""
 
     def read(self, columns: Columns) -> list[GroupEvent]:
-        """The events of these records, in their order. A record that cannot be read is counted and left out."""
+        """The events of these records, in order. A record that cannot be decoded is counted and skipped."""
         events: list[GroupEvent] = []
         add = events.append
         data = bytes(columns.data)
@@ -155,7 +155,7 @@ class EventReader:
         return events
 
     def read_transactional(self, header: BatchHeader, batch: bytes) -> list[GroupEvent]:
-        """Offsets of a transaction wait for its marker, which is such a batch too."""
+        """The events of a transactional batch: pending offsets, or the marker that ends their transaction."""
         if header.is_control:
             if not header.record_count:
                 return []
@@ -172,10 +172,10 @@ class EventReader:
         try:
             key = wire.read_key(raw)
             if key is None:
-                # Share and streams groups, and whatever a later version brings.
+                # Share and streams groups, and kinds of later versions.
                 self.unreadable += key_is_unknown(raw)
                 return None
-            if key.kind != said.OFFSET:
+            if key.kind != values.OFFSET:
                 return read_group_event(key, value)
             group, topic = self._shared_names(raw[:-_PARTITION_BYTES], key)
             if value is None:
@@ -196,7 +196,7 @@ class EventReader:
             self.unreadable += 1
             return None
 
-    def _shared_names(self, front: bytes, key: said.Key) -> tuple[str, str]:
+    def _shared_names(self, front: bytes, key: values.Key) -> tuple[str, str]:
         named = self._names.get(front)
         if named is None:
             named = (key.group, key.topic)
@@ -215,29 +215,29 @@ class EventReader:
 
 
 def key_is_unknown(raw: bytes) -> bool:
-    """Whether a key of a kind that nobody here reads is worth a word to the operator."""
-    return int.from_bytes(raw[:2], "big") != said.CONSUMER_PARTITIONS
+    """Whether a key of an unknown kind counts as unreadable in the log message for operators."""
+    return int.from_bytes(raw[:2], "big") != values.CONSUMER_PARTITIONS
 
 
-def read_group_event(key: said.Key, raw: bytes | None) -> GroupEvent:
+def read_group_event(key: values.Key, raw: bytes | None) -> GroupEvent:
     """A record about a group, as opposed to an offset."""
     group, value = key.group, None if raw is None else wire.read_group_value(key.kind, raw)
     match key.kind, value:
-        case said.GROUP, None:
+        case values.GROUP, None:
             return ClassicGroupForgotten(group=group)
-        case said.GROUP, said.ClassicGroupValue():
+        case values.GROUP, values.ClassicGroupValue():
             return ClassicGroupSaved(group=group, value=value)
-        case said.CONSUMER_GROUP, said.GroupEpoch() | None:
+        case values.CONSUMER_GROUP, values.GroupEpoch() | None:
             return ConsumerGroupMetadata(group, value)
-        case said.CONSUMER_MEMBER, said.MemberMetadata() | None:
+        case values.CONSUMER_MEMBER, values.MemberMetadata() | None:
             return ConsumerMemberMetadata(group, key.name, value)
-        case said.CONSUMER_TARGET, said.AssignmentEpoch() | None:
+        case values.CONSUMER_TARGET, values.AssignmentEpoch() | None:
             return ConsumerTargetAssignmentMetadata(group, value)
-        case said.CONSUMER_TARGET_MEMBER, Mapping() | None:
+        case values.CONSUMER_TARGET_MEMBER, Mapping() | None:
             return ConsumerTargetAssignmentMember(group, key.name, value)
-        case said.CONSUMER_CURRENT_MEMBER, said.CurrentAssignment() | None:
+        case values.CONSUMER_CURRENT_MEMBER, values.CurrentAssignment() | None:
             return ConsumerCurrentMemberAssignment(group, key.name, value)
-        case said.CONSUMER_REGEX, said.ResolvedPattern() | None:
+        case values.CONSUMER_REGEX, values.ResolvedPattern() | None:
             return ConsumerRegularExpression(group, key.name, value)
         case _:
             raise AssertionError(f"a key of kind {key.kind} with {value}")

@@ -1,6 +1,6 @@
-"""Forgetting what nobody comes back to: offsets past their retention, and then the groups that had them.
+"""Deletes offsets past their retention, and then the empty groups that had them.
 
-A shard may hold a million offsets, so it is gone through in slices, none of which holds up the loop.
+A shard may hold a million offsets, so it is checked in slices that do not block the loop.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,16 +15,16 @@ OFFSETS_PER_SLICE_MAX = 5_000
 """A slice ends with the topic that reaches this many, or this many groups without offsets."""
 
 Groups = Mapping[str, Group | None]
-"""Groups by name; None is one that never had members, of which nothing is known but its offsets."""
+"""Groups by name; None is a group that has offsets but never had members."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionCheck:
-    """Timer: look for offsets past their retention, or go on looking."""
+    """Timer: start or continue the check for offsets past their retention."""
 
 
 class RetentionSweep:
-    """One way through all offsets of a shard, and where it is."""
+    """One pass over all offsets of a shard, and its position."""
 
     __slots__ = ("_groups", "_left", "_offset_store")
 
@@ -33,26 +33,26 @@ class RetentionSweep:
         self._offset_store = store
         self._left: Iterator[tuple[str, str | None]] | None = None
 
-    def look(self, retention_ms: int, interval_ms: int, draft: Draft) -> None:
-        """Look through one slice; come again at once for the next, or after the interval."""
+    def check_slice(self, retention_ms: int, interval_ms: int, draft: Draft) -> None:
+        """Check one slice; the timer expires at once if there are more, else after the interval."""
         if self._left is None:
             self._left = self._places()
-        looked_at = dropped = 0
+        checked = dropped = 0
         for group, topic in self._left:
             if topic is None:
-                # What this slice drops is still in the store: it is applied when it is written.
+                # Offsets that this slice drops are in the store until the step is applied.
                 if self._offset_store.count_of(group) == dropped:
                     self._forget(group, draft)
-                looked_at += 1
+                checked += 1
                 dropped = 0
             else:
-                looked_at += self._offset_store.count_of(group, topic)
+                checked += self._offset_store.count_of(group, topic)
                 dropped += self._drop_expired(group, topic, retention_ms, draft)
-            if looked_at >= OFFSETS_PER_SLICE_MAX:
-                draft.wake_at(RetentionCheck(), draft.now_ms)
+            if checked >= OFFSETS_PER_SLICE_MAX:
+                draft.set_timer(RetentionCheck(), draft.now_ms)
                 return
         self._left = None
-        draft.wake_at(RetentionCheck(), draft.now_ms + interval_ms)
+        draft.set_timer(RetentionCheck(), draft.now_ms + interval_ms)
 
     def _places(self) -> Iterator[tuple[str, str | None]]:
         """Each topic of each group, and then the group itself."""
@@ -70,15 +70,15 @@ class RetentionSweep:
             return 0
         expired = self._offset_store.expired(name, topic, from_ms, retention_ms, draft.now_ms)
         for event in expired:
-            draft.remember(event)
+            draft.append(event)
         return len(expired)
 
     def _forget(self, name: str, draft: Draft) -> None:
-        """A group without offsets and without members is nothing, unless somebody is about to join."""
+        """Delete a group without offsets and members, unless a member is about to join."""
         if name not in self._groups:
             return
         group = self._groups[name]
         if group is None:
-            draft.remember(ClassicGroupForgotten(group=name))
-        elif group.empty and not group.expected:
+            draft.append(ClassicGroupForgotten(group=name))
+        elif group.empty and not group.has_pending_members:
             draft.add(group.deletion(draft.now_ms))

@@ -24,7 +24,7 @@ from penstock.storage.store import LogStore
 
 
 class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventReader]):
-    """The coordinator runtime of groups: finds the context of a group, or raises why there is none here."""
+    """The coordinator runtime of groups: finds the context of a group; raises if another broker coordinates it."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
         self._topics = ImageTopics(image)
 
     def is_managed(self, group: str) -> bool:
-        """Whether a group has or had members. False where its coordinator is not here or still loads."""
+        """Whether a group has or had members. False if another broker coordinates it or its partition is loading."""
         try:
             return self.of(group).shard().is_managed(group)
         except BrokerError:
@@ -78,7 +78,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
         return EventReader()
 
     def after_load(self, coordinator: GroupCoordinatorContext, reader: EventReader) -> None:
-        """A topic may have gone while nobody here looked: the broker was down, or the partition waited to be loaded."""
+        """Drop offsets of topics that were deleted before the load, for instance while the broker was down."""
         gone = [name for topic_id, name in reader.topics.items() if self._topics.is_gone(name, topic_id)]
         if gone:
             coordinator.on_topics(gone)
@@ -87,7 +87,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
         return self._image.group_configs.get(group, NO_CONFIGS)
 
     def _member_id(self, prefix: str | None) -> str:
-        """An id nobody has: a prefix and a random UUID as Java prints it, or without one as Kafka prints its own."""
+        """A unique member id: a prefix and a UUID as Java prints it, or without a prefix a UUID as Kafka prints it."""
         if prefix is None:
             return urlsafe_b64encode(self._randomness.uuid_bytes()).decode().rstrip("=")
         raw = self._randomness.uuid_bytes().hex()
@@ -97,10 +97,10 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
         super().follow(delta)
         names = changed_topics(delta)
         if names:
-            for shard in list(self._shards.values()):
-                shard.on_topics(names)
+            for context in list(self._contexts.values()):
+                context.on_topics(names)
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """The broker's settings changed: groups that are here already follow them too."""
-        for shard in self._shards.values():
-            shard.reconfigure(config)
+        """Apply changed broker settings to the groups that are loaded."""
+        for context in self._contexts.values():
+            context.reconfigure(config)

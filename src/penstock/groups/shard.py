@@ -1,4 +1,4 @@
-"""All groups of one partition of `__consumer_offsets`: who is in them and how far they got.
+"""All groups of one partition of `__consumer_offsets`: their members and their committed offsets.
 
 The shard finds the group that a command is for and lets it decide. Times are milliseconds since the epoch, because
 records hold them, of a clock that never goes back: the context anchors a monotonic one.
@@ -65,7 +65,7 @@ from penstock.wire.group_values import JOINING_EPOCH
 
 MS_PER_MINUTE = 60_000
 GROUP_NOT_FOUND_VERSION_MIN = 9
-"""From this version of OffsetCommit on, a generation of a group that does not exist is not just an old one."""
+"""From this version on, an OffsetCommit with a generation for an unknown group fails with GROUP_ID_NOT_FOUND."""
 
 
 class GroupShard:
@@ -81,23 +81,23 @@ class GroupShard:
         choose_member_id: Callable[[str | None], str],
         overrides: Callable[[str], Mapping[str, str]] = no_overrides,
     ) -> None:
-        """`choose_member_id` makes an id nobody has: a prefix, a dash and a random UUID; of None, an id alone.
+        """`choose_member_id` makes a unique id: a prefix, a dash and a random UUID; for None, a UUID alone.
 
-        `overrides` gives the settings that a group has of its own.
+        `overrides` returns the dynamic configs of a group.
         """
         self.config = config
         self._overrides = overrides
         self._topics = topics
         self._choose_member_id = choose_member_id
         self._groups: dict[str, Group | None] = {}
-        """None is a group that never had members: it is nothing but its offsets, and there may be a great many."""
+        """None is a group that has offsets but never had members; there may be a great many of these."""
         self._offset_store = OffsetStore()
         self._sweep = RetentionSweep(self._groups, self._offset_store)
 
     # Decisions
 
     def decide(self, command: GroupCommand, ticket: Ticket, now_ms: int) -> Step:
-        """What a command leads to. Every ticket is answered once, now or in a later step; nothing is raised."""
+        """Decide on a command. Every ticket gets one response, perhaps an error, in this step or a later one."""
         if isinstance(command, CommitOffsets):
             return self._commit(command, ticket, now_ms)
         if isinstance(command, Heartbeat):
@@ -120,11 +120,11 @@ class GroupShard:
         assert_never(command)
 
     def wake(self, key: Hashable, now_ms: int) -> Step:
-        """A timer of this shard rang. One that no longer matters leads to nothing."""
+        """A timer of this shard expired. A timer whose group is gone is ignored."""
         if isinstance(key, RetentionCheck):
             draft = Draft(now_ms)
             retention_ms = self.config.offsets_retention_minutes * MS_PER_MINUTE
-            self._sweep.look(retention_ms, self.config.offsets_retention_check_interval_ms, draft)
+            self._sweep.check_slice(retention_ms, self.config.offsets_retention_check_interval_ms, draft)
             return draft.step()
         assert isinstance(key, GroupTimer), f"{key} is no timer of a group"
         group = self._groups.get(key.group)
@@ -136,18 +136,18 @@ class GroupShard:
         return NOTHING if group is None else group.finish(done, now_ms)
 
     def loaded(self, now_ms: int) -> Step:
-        """Every record has been applied: watch over the members from now on, and over stale offsets."""
+        """Every record has been applied: start the sessions of members and the retention checks of offsets."""
         draft = Draft(now_ms)
         for group in self._managed():
             draft.add(group.loaded(now_ms))
-        draft.wake_at(RetentionCheck(), now_ms + self.config.offsets_retention_check_interval_ms)
+        draft.set_timer(RetentionCheck(), now_ms + self.config.offsets_retention_check_interval_ms)
         return draft.step()
 
     def refused(self, step: Step, error: BrokerError, now_ms: int) -> Step:
-        """The log did not take a step's events, so they were not applied: its requests are answered with the failure.
+        """The append of a step failed, so its events were not applied: its requests fail with the error.
 
-        The returned step takes the place of the refused one: it has a response for each of its responses, and the
-        timers that are needed now. It has nothing to be written.
+        The returned step replaces the refused one: it has a response for each of its responses and the timers that are
+        needed now, and no events.
         """
         draft = Draft(now_ms)
         for response in step.responses:
@@ -158,12 +158,12 @@ class GroupShard:
             if isinstance(event, OffsetEvent):
                 continue
             if isinstance(event, ClassicGroupSaved) and not event.value.members:
-                # As in Kafka: a record without members is not missed, and whoever joins may go on.
+                # As in Kafka: a record without members is dispensable, and a member that joins may go on.
                 self.apply(event)
                 unchanged.pop(event.group, None)
             else:
                 unchanged[event.group] = None  # type: ignore[attr-defined]
-        # Divided once: a step of a retention check is about thousands of groups.
+        # Grouped in one pass: a step of a retention check can span thousands of groups.
         kept: list[SetTimer | CancelTimer] = []
         dropped: dict[str | None, list[SetTimer | CancelTimer]] = {name: [] for name in unchanged}
         for timer in step.timers:
@@ -176,9 +176,9 @@ class GroupShard:
         return draft.step()
 
     def unloaded(self) -> Step:
-        """This broker coordinates these groups no longer: whoever waits is told to look elsewhere.
+        """This broker no longer coordinates these groups: requests that wait fail with NOT_COORDINATOR.
 
-        There are only responses in it: the context drops the shard, and its timers with it.
+        The step has only responses: the context drops the shard, and its timers with it.
         """
         draft = Draft(now_ms=0)
         for group in self._managed():
@@ -186,18 +186,18 @@ class GroupShard:
         return draft.step()
 
     def on_topics(self, names: Iterable[str], now_ms: int) -> Step:
-        """These topics appeared, grew or went; the offsets of those that are gone are forgotten."""
+        """These topics were created, extended or deleted; the offsets of deleted ones are dropped."""
         names = tuple(names)
         draft = Draft(now_ms)
         for name in names:
             for event in self._offset_store.of_gone_topic(name, self._topics.topic_id(name)):
-                draft.remember(event)
+                draft.append(event)
         for group in self._managed():
             draft.add(group.on_topics(names, now_ms))
         return draft.step()
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """The broker has other settings: they hold from the next command or timer on."""
+        """The broker's settings changed; they apply from the next command or timer on."""
         self.config = config
         for group in self._managed():
             group.reconfigure(config)
@@ -206,10 +206,10 @@ class GroupShard:
         """The groups that have or had members."""
         return (group for group in self._groups.values() if group is not None)
 
-    # Facts
+    # Events
 
     def apply(self, event: Event) -> None:
-        """Remember a fact that is in the log now; also replays it."""
+        """Apply an event that is in the log, when it was appended or when the log is loaded."""
         match event:
             case OffsetCommitted():
                 if event.group not in self._groups:
@@ -231,7 +231,7 @@ class GroupShard:
                 if not isinstance(self._groups.get(event.group), ConsumerGroup):
                     self._groups.pop(event.group, None)
             case _:
-                assert isinstance(event, ConsumerEvent), f"{event} is no fact about groups"
+                assert isinstance(event, ConsumerEvent), f"{event} is not an event of a group"
                 self._apply_consumer(event)
 
     def _apply_consumer(self, event: ConsumerEvent) -> None:
@@ -244,7 +244,7 @@ class GroupShard:
         if isinstance(event, ConsumerGroupMetadata) and event.value is None:
             del self._groups[event.group]
 
-    # Readings
+    # Queries
 
     def fetch_offsets(
         self,
@@ -254,9 +254,9 @@ class GroupShard:
         member_id: str | None = None,
         member_epoch: int = -1,
     ) -> list[CommittedOffset]:
-        """The committed offsets among these partitions, or all. An unknown group has none.
+        """The committed offsets of these partitions, or of all. An unknown group has none.
 
-        Raises UnknownMemberId or StaleMemberEpoch where a member of a group with the consumer protocol is out of date.
+        Raises UnknownMemberId or StaleMemberEpoch for an outdated member of a group with the consumer protocol.
         """
         found = self._groups.get(group)
         if found is not None:
@@ -271,20 +271,15 @@ class GroupShard:
         """Every committed offset with its group, for lag."""
         return self._offset_store.everything()
 
-    @property
-    def offset_count(self) -> int:
-        """How many offsets are committed."""
-        return self._offset_store.count
-
     def group_names(self) -> list[str]:
         return list(self._groups)
 
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = (), names: Iterable[str] | None = None
     ) -> list[ListedGroup]:
-        """The groups in one of these states and of one of these types; none given means any. Case does not matter.
+        """The groups in one of these states and of one of these types; none given means any. Case is ignored.
 
-        With `names` only those of them that there are: a shard with many groups is listed some at a time.
+        `names` limits the list to these groups: a shard with many groups is listed in slices.
         """
         in_states = {state.strip().lower() for state in states}
         of_types = {type_.lower() for type_ in types}
@@ -301,7 +296,7 @@ class GroupShard:
         return found
 
     def describe(self, group: str) -> DescribedGroup:
-        """A classic group. Raises GroupIdNotFound, in Kafka's words, where there is none of that name and kind."""
+        """A classic group. Raises GroupIdNotFound, with Kafka's message, if no classic group has this name."""
         return self._found(group).described()
 
     def describe_consumer(self, group: str) -> DescribedConsumerGroup:
@@ -317,7 +312,7 @@ class GroupShard:
         for name, group in self._groups.items():
             yield name, 0 if group is None else group.member_count
 
-    # One command each
+    # Commands
 
     def _commit(self, command: CommitOffsets, ticket: Ticket, now_ms: int) -> Step:
         group = self._groups.get(command.group)
@@ -350,7 +345,7 @@ class GroupShard:
         return VALID
 
     def _no_generation(self, command: CommitOffsets) -> BrokerError:
-        """Somebody says it is in a generation of a group that has never had one."""
+        """The error of a commit with a generation to a group that never had members."""
         if command.group in self._groups:
             return UnknownMemberId()
         if command.version >= GROUP_NOT_FOUND_VERSION_MIN:
@@ -454,9 +449,9 @@ class GroupShard:
         return failed(ticket, GroupIdNotFound(f"{kind} {command.group} not found."))
 
     def _upgrade(self, group: ClassicGroup, command: ConsumerHeartbeat, ticket: Ticket, now_ms: int) -> Step:
-        """A member with the consumer protocol joins a classic group, which becomes one of its kind.
+        """A member with the consumer protocol joins a classic group: the group is upgraded.
 
-        What it becomes is decided on a copy; the real one is made when the events are applied.
+        The decision is made on a scratch group; the real one is created when the events are applied.
         """
         draft = Draft(now_ms)
         draft.add(group.deletion(now_ms))
@@ -470,11 +465,11 @@ class GroupShard:
             except BrokerError as error:
                 return failed(ticket, error)
             for event in events:
-                draft.remember(event)
+                draft.append(event)
                 becomes.apply(event)
         joined = becomes.consumer_heartbeat(command, ticket, now_ms)
         if any(isinstance(response.reply, BrokerError) for response in joined.responses):
-            return joined  # The group stays as it was: nobody joined it.
+            return joined  # The join failed, so the group stays classic.
         if not group.empty:
             draft.add(group.unloaded(RebalanceInProgress))
             draft.add(becomes.loaded(now_ms))

@@ -1,7 +1,7 @@
-"""The part of a consumer's subscription that a coordinator reads: which topics it wants.
+"""The part of a classic consumer's subscription that a coordinator reads: its topics.
 
-Members of classic groups describe themselves in bytes that only they have to understand. Consumers all begin them in
-one way, which never changes from version to version: a version, the topics, and user data.
+The metadata of a classic member is opaque to the coordinator in general. Consumers begin theirs alike in every version:
+a version, the topics, and user data.
 """
 
 import struct
@@ -13,7 +13,7 @@ INT32 = struct.Struct(">i")
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics a consumer names in its metadata, or None where it is not written as consumers write it."""
+    """The topics in a consumer's metadata, or None if the bytes are not a consumer's subscription."""
     try:
         (count,) = INT32.unpack_from(metadata, INT16.size)
         position = INT16.size + INT32.size

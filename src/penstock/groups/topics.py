@@ -1,4 +1,4 @@
-"""What a coordinator has to know of the topics that its groups read."""
+"""The interface through which group coordinators look up topics."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -7,10 +7,10 @@ from penstock.model.ids import TopicId
 
 
 class TopicsView(Protocol):
-    """The topics there are now."""
+    """The topics that exist now."""
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has, or None where there is no such topic."""
+        """The number of partitions of a topic, or None if it does not exist."""
         ...
 
     def topic_id(self, topic: str) -> TopicId | None:
@@ -26,5 +26,5 @@ class TopicsView(Protocol):
         ...
 
     def names(self) -> Iterable[str]:
-        """Every topic, for subscriptions by pattern."""
+        """The names of all topics, for subscriptions by pattern."""
         ...

@@ -1,1 +1,1 @@
-"""Work in the background: flush, retention, compaction, moves and scrubbing."""
+"""Background work: flush, retention, compaction, moves and scrubbing."""

@@ -1,4 +1,4 @@
-"""Compaction, driven: which log is due, its pass off the loop, its result on it."""
+"""Drives compaction: finds logs that are due, runs their passes off the loop and applies the results on it."""
 
 from collections.abc import Callable
 from threading import Event
@@ -21,11 +21,11 @@ from penstock.storage.view import LogChanged, SegmentView
 from penstock.storage.walk import BadBatch
 
 UNCLEANABLE_RETRY_MS = 3_600_000
-"""How long a log that could not be compacted is left alone, unless retention drops segments of it before."""
+"""Delay before a log that could not be compacted is retried, unless retention drops segments of it before."""
 
 
 class Uncleanable(NamedTuple):
-    """A log that could not be compacted, and when to try again."""
+    """A log that could not be compacted, and when to retry."""
 
     log: Log
     log_start: int
@@ -36,7 +36,7 @@ class Uncleanable(NamedTuple):
 
 
 class Compacting:
-    """Compacts logs one after another; one that cannot be compacted is left alone for a while."""
+    """Compacts logs one after another; a log that cannot be compacted is skipped for a while."""
 
     def __init__(
         self,
@@ -75,18 +75,18 @@ class Compacting:
                 if not replica.is_offline:
                     await self._compact(replica)
             except LogChanged:
-                # Deleted, cut or moved meanwhile: the next round sees what it is now.
+                # The log was deleted, truncated or moved meanwhile: the next round sees its new state.
                 continue
             except BadBatch as damage:
-                self._leave(log)
+                self._skip(log)
                 self._log.error("log_uncleanable", partition=str(log.tp), offset=damage.offset, detail=str(damage))
             except BrokerError as error:
                 self._log.error("compaction_refused", partition=str(log.tp), reason=str(error))
             except Stopped:
                 return
             except Exception as error:
-                # Whatever is wrong with one log, the others are compacted.
-                self._leave(log)
+                # An error in one log does not stop the others.
+                self._skip(log)
                 self._log.exception("log_uncleanable", partition=str(log.tp), detail=str(error))
 
     def _is_due(self, log: Log) -> bool:
@@ -99,8 +99,8 @@ class Compacting:
             and (known is None or known.is_due(self._clock.now_ms()))
         )
 
-    def _leave(self, log: Log) -> None:
-        """Leave a log alone for a while, unless it is gone."""
+    def _skip(self, log: Log) -> None:
+        """Skip a log for a while, unless it was deleted."""
         self._counters.compaction_errors += 1
         if self._store.get(log.tp) is log:
             retry_ms = self._clock.now_ms() + UNCLEANABLE_RETRY_MS
@@ -108,7 +108,7 @@ class Compacting:
             self._counters.uncleanable_partitions = len(self.uncleanable)
 
     def _forget_others(self) -> None:
-        """Logs that are gone, or no longer compacted, are not waited for."""
+        """Forget uncleanable logs that were deleted, or are no longer compacted."""
         for tp, known in list(self.uncleanable.items()):
             if self._store.get(tp) is not known.log or "compact" not in known.log.config.cleanup_policy:
                 del self.uncleanable[tp]
@@ -155,7 +155,7 @@ class Compacting:
         )
 
     async def _swap_group(self, replica: Replica, work: Compaction, group: tuple[SegmentView, ...]) -> bool:
-        """Write a group anew and put it in place; False when the partition is gone meanwhile."""
+        """Rewrite a group and swap it in; False when the partition went offline meanwhile."""
         cleaned = await self._off_loop(lambda: work.clean(group))
         if replica.is_offline or replica.log.cleaning is not work:
             return False

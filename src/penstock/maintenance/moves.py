@@ -1,4 +1,4 @@
-"""Moving partitions between the log directories of a broker, one at a time, while they are in use."""
+"""Moves partitions between the log directories of a broker, one at a time, while they are in use."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from penstock.storage.move import Move, abandon_move, begin_move, retire, try_sw
 from penstock.storage.store import LogStore
 
 RETRY_S = 1.0
-"""Between tries at a log that is being compacted, which must end first."""
+"""Delay before a move is retried that found its log being compacted."""
 
 
 class Moving:
-    """What has been asked for and is not done. A later wish for a partition replaces an earlier one."""
+    """The requested moves that are not done. A later request for a partition replaces an earlier one."""
 
     def __init__(
         self,
@@ -44,11 +44,14 @@ class Moving:
         self._threads = threads
         self._log = log
         self._wanted: dict[TopicPartition, LogDirectory] = {}
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
         self._stopping = Event()
 
-    def ask(self, tp: TopicPartition, path: str) -> None:
-        """Have a partition moved to a directory; raises why it cannot be. Asking for where it is ends a move."""
+    def request(self, tp: TopicPartition, path: str) -> None:
+        """Request the move of a partition to a directory; raises why it cannot be moved.
+
+        A request for the directory that the partition is in cancels its move.
+        """
         target = next((directory for directory in self._store.all_directories if directory.path == path), None)
         if target is None:
             raise LogDirNotFound
@@ -58,18 +61,18 @@ class Moving:
             self._wanted.pop(tp, None)
         else:
             self._wanted[tp] = target
-            self._asked.set()
+            self._requested.set()
 
     def under_way(self, path: str) -> list[TopicPartition]:
-        """Partitions that will be in a directory and are not yet."""
+        """Partitions that are being moved to a directory."""
         return [tp for tp, target in self._wanted.items() if target.path == path]
 
     async def run(self) -> None:
-        """Move until cancelled; what is being copied in a thread is told to stop."""
+        """Move partitions until cancelled; then stop the copy that runs in a thread."""
         try:
             while True:
-                await self._asked.wait()
-                self._asked.clear()
+                await self._requested.wait()
+                self._requested.clear()
                 for tp in list(self._wanted):
                     await self._move(tp)
         finally:
@@ -84,7 +87,7 @@ class Moving:
             replica = self._replicas.get(tp.topic, tp.partition)
             move = begin_move(replica.log, target, self._unique())
             if move is None:
-                asyncio.get_running_loop().call_later(RETRY_S, self._asked.set)
+                asyncio.get_running_loop().call_later(RETRY_S, self._requested.set)
                 return
             await self._copy(replica, move, lambda: self._wanted.get(tp) is target)
         except (BrokerError, OSError) as error:
@@ -92,7 +95,7 @@ class Moving:
         except Stopped:
             raise
         except Exception:
-            # Whatever is wrong with one log, the others are moved.
+            # An error in one log does not stop the others.
             self._log.exception("move_failed", partition=str(tp), target=target.path)
         finally:
             if move is not None and move.origin is None:
@@ -101,7 +104,7 @@ class Moving:
             del self._wanted[tp]
 
     async def _copy(self, replica: Replica, move: Move, still_wanted: Callable[[], bool]) -> None:
-        """Copy in rounds until next to nothing is missing, switch, and let the original go once the copy is safe."""
+        """Copy in rounds until little is missing, switch, and remove the original once the copy is synced."""
         loop = asyncio.get_running_loop()
         while True:
             bytes_per_second = self._config().replica_alter_log_dirs_io_max_bytes_per_second

@@ -1,7 +1,8 @@
-"""What a broker does for its logs in the background: drop, compact, flush, checkpoint, scrub and forget.
+"""The background tasks of a broker: retention, compaction, flush, checkpoints, scrubbing and expiration.
 
-Each task wakes by itself, works on one log at a time, and leaves the loop for whatever may wait for a disk. A disk that
-fails takes its directory offline and nobody else's; a bug in one task is reported and tried again, and stops no other.
+Each task has its own interval, works on one log at a time, and leaves the loop for work that may wait for a disk. A
+disk error takes only its own log directory offline; a bug in one task is reported, and the task is retried without
+affecting the others.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from penstock.storage.scrubber import Scrubber, ScrubJob
 from penstock.storage.store import LogStore
 
 FIRST_DELAY_MS = 30_000
-"""Before the first round: a broker that starts has better things to do."""
+"""Least delay before the first round, so that background work does not slow down a start."""
 
 FLUSH_TICK_MS = 1_000
 SNAPSHOT_TICK_MS = 5_000
@@ -41,22 +42,22 @@ TRASH_TICK_MS = 1_000
 QUOTA_TICK_MS = 600_000
 
 REPLAY_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of a log that a start after a crash may have to replay for its producers, and a tick's worth more."""
+"""Bytes of a log after which its producers are saved again, so that a start after a crash replays little more."""
 
 LOGS_PER_TURN = 32
-"""Logs looked at before the loop gets its turn."""
+"""Logs handled in one turn of the loop."""
 
 SCRUB_RESUMES_MAX = 100
-"""How often the scrubber begins again in a log whose files change under it; what is left waits for the next round."""
+"""How often the scrubber resumes in a log whose files change during the scrub; the rest waits for the next round."""
 
 SLEEP_MS_MAX = 3_600_000
-"""Intervals may change while they pass, so no sleep is longer."""
+"""Longest sleep: an interval may change while it passes."""
 
 Work = Callable[[], Awaitable[None]]
 
 
 class Maintenance:
-    """The background tasks of one broker; they live as long as `run` does."""
+    """The background tasks of one broker; they run as long as `run` does."""
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class Maintenance:
         )
 
     async def run(self) -> None:
-        """Work until cancelled; what is under way in threads is told to stop."""
+        """Run the tasks until cancelled; then stop the work that runs in threads."""
         config = self._config
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -133,16 +134,16 @@ class Maintenance:
                 self._log.error("maintenance_refused", work=name, reason=str(error))
             except Exception:
                 self._log.exception("maintenance_failed", work=name)
-            # Also where the interval is 0, nobody works without a pause.
+            # Yield to the loop even where the interval is 0.
             await self._sleep(0)
 
     async def _off_loop(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads.executor, call)
 
-    # Dropping
+    # Retention
 
     async def retain(self) -> None:
-        """Drop segments that are too old or too many, log by log."""
+        """Apply retention to every log: drop segments that are too old, or that make the log too large."""
         now_ms = self._clock.now_ms()
         for at, log in enumerate(self._logs()):
             if at % LOGS_PER_TURN == 0:
@@ -153,7 +154,7 @@ class Maintenance:
                 except BrokerError as error:
                     self._log.error("retention_refused", partition=str(log.tp), reason=str(error))
                 except Exception:
-                    # Whatever is wrong with one log, the others lose what is due.
+                    # An error in one log does not stop the others.
                     self._log.exception("retention_failed", partition=str(log.tp))
 
     def _retain_one(self, replica: Replica, now_ms: int) -> None:
@@ -168,21 +169,21 @@ class Maintenance:
             self._log.info("segments_dropped", partition=str(replica.tp), count=dropped, log_start=log.log_start)
 
     def _logs(self) -> Iterator[Log]:
-        """Every log of a topic that exists, as of now."""
+        """Every log of an existing topic, as of now."""
         return (log for log in list(self._store) if self._replicas.topic(log.tp.topic) is not None)
 
     async def empty_trash(self) -> None:
-        """Remove the files of what was dropped and deleted a while ago."""
+        """Remove the files of dropped segments and deleted logs whose delay has passed."""
         trash = self._store.trash
         due = trash.take_due(self._clock.now_ms())
         if due:
             for error in await self._off_loop(lambda: trash.remove(due)):
                 self._log.error("files_not_removed", path=str(error.filename), reason=str(error))
 
-    # Onto the disk
+    # Flush, checkpoints and snapshots
 
     async def flush_due(self) -> None:
-        """Flush what `flush.ms` says is due, and segments that have ended: recovery need not look at those again."""
+        """Flush logs that are due by `flush.ms`, and finished segments, which recovery then skips."""
         now_ms = self._clock.now_ms()
         dirty_since: dict[Replica, int] = {}
         for replica in list(self._replicas.live()):
@@ -198,7 +199,7 @@ class Maintenance:
         self._dirty_since = dirty_since
 
     async def checkpoint(self) -> None:
-        """Write down how far every log has got, for the next start."""
+        """Write the checkpoints of every log, for the next start."""
         for replica in self._replicas.live():
             if not replica.is_offline:
                 replica.note_committed()
@@ -206,11 +207,11 @@ class Maintenance:
         try:
             await self._off_loop(job.run)
         except OSError as error:
-            raise self._blame(error, "writing checkpoints")
+            raise self._directory_failed(error, "writing checkpoints")
         self._store.finish_checkpoint(job)
 
-    def _blame(self, error: OSError, doing: str) -> KafkaStorageError:
-        """Take the directory offline in which something failed, as far as the error says which."""
+    def _directory_failed(self, error: OSError, doing: str) -> KafkaStorageError:
+        """Take the log directory of a failed operation offline, if the error has a file name."""
         path = str(error.filename or "")
         for directory in self._store.all_directories:
             if path.startswith(f"{directory.path}/"):
@@ -218,7 +219,7 @@ class Maintenance:
         return KafkaStorageError(f"{error} while {doing}")
 
     async def snapshot_producers(self) -> None:
-        """Keep the producers of logs that have grown, so that a crash costs little replay."""
+        """Save the producers of logs that have grown, so that a start after a crash replays little."""
         interval_ms = self._config().log_flush_offset_checkpoint_interval_ms
         now_ms = self._clock.now_ms()
         for replica in list(self._replicas.live()):
@@ -245,10 +246,10 @@ class Maintenance:
             replica.end_snapshot(taken, encoded, now_ms)
         await self._sleep(0)
 
-    # Looking
+    # Scrubbing
 
     async def scrub(self) -> None:
-        """Read every finished segment once, slowly, and tell of damage."""
+        """Verify every finished segment once, throttled, and log damage."""
         throttle = StoppableThrottle(
             self._config().log_scrub_max_bytes_per_second, self._clock, self._stopping, self._threads.pause
         )
@@ -288,10 +289,10 @@ class Maintenance:
                     found.event, partition=str(job.tp), path=found.path, offset=found.offset, detail=found.detail
                 )
 
-    # Forgetting
+    # Expiration
 
     async def expire_producers(self) -> None:
-        """Forget producers that have been silent for long."""
+        """Forget producers that have been idle for `producer.id.expiration.ms`."""
         now_ms, idle_ms = self._clock.now_ms(), self._config().producer_id_expiration_ms
         for at, replica in enumerate(list(self._replicas.live())):
             replica.producers.expire(now_ms, idle_ms)

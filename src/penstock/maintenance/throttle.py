@@ -1,4 +1,4 @@
-"""Background work in threads, throttled and stopped when the broker stops."""
+"""Throttle for background work in threads, which also stops the work when the broker stops."""
 
 from collections.abc import Awaitable, Callable
 from threading import Event
@@ -8,7 +8,7 @@ from penstock.model.clock import Clock
 from penstock.storage.throttle import Throttle
 
 BYTES_PER_SECOND_MAX = 1e15
-"""Stands for no ceiling."""
+"""Used for an unlimited rate."""
 
 
 Result = TypeVar("Result")
@@ -18,17 +18,17 @@ Pause = Callable[[float, Event], None]
 
 
 class OffLoop(Protocol):
-    """Makes a call in a thread."""
+    """Runs a call in a thread."""
 
     def __call__(self, call: Callable[[], Result], /) -> Awaitable[Result]: ...
 
 
 class Stopped(Exception):
-    """The broker stops: give up what you are doing."""
+    """The broker stops, and so must the work."""
 
 
 class StoppableThrottle(Throttle):
-    """A throttle whose sleep ends with the broker. Off the loop."""
+    """A throttle that raises `Stopped` when the broker stops, even while it sleeps. Off the loop."""
 
     __slots__ = ("_pause", "_stopping")
 

@@ -1,17 +1,17 @@
-"""The 61 bytes before a batch's records: what a broker knows of messages without looking at one.
+"""The 61-byte header of a record batch, which is all that a broker usually reads of it.
 
 A batch is stored, replicated and sent as the producer made it. The broker writes two fields, the base offset and the
-leader epoch; both stand before the part that the checksum covers, so that neither needs a new one.
+leader epoch; both precede the part that the checksum covers, so that the checksum stays valid.
 """
 
 from struct import Struct
 from typing import NamedTuple
 
 MAGIC = 2
-"""The only format that is stored; 0 and 1 are the message sets of old producers."""
+"""The only magic that is stored; 0 and 1 are the message sets of old producers."""
 
 HEADER = Struct(">qiibIHiqqqhii")
-"""Attributes are a set of bits and therefore unsigned: a comparison must not take the highest for a sign."""
+"""Attributes are a bit set and therefore unsigned: the highest bit is not a sign."""
 HEADER_BYTES = 61
 """The whole header; the records begin here."""
 
@@ -52,7 +52,7 @@ assert HEADER.size == HEADER_BYTES
 
 
 class BatchHeader(NamedTuple):
-    """A batch's header as it stands in the bytes; ``BatchHeader._make(HEADER.unpack_from(buffer, position))``."""
+    """The header of a batch; ``BatchHeader._make(HEADER.unpack_from(buffer, position))``."""
 
     base_offset: int
     length: int
@@ -107,10 +107,10 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether the base timestamp says when tombstones and markers may go (and the records' times count from it)."""
+        """Whether the base timestamp is the delete horizon of tombstones and markers."""
         return bool(self.attributes & DELETE_HORIZON_FLAG)
 
     @property
     def has_producer(self) -> bool:
-        """Whether an idempotent producer wrote it. Every negative id is none, as in Kafka."""
+        """Whether an idempotent producer wrote it. Every negative id means none, as in Kafka."""
         return self.producer_id >= 0

@@ -1,6 +1,6 @@
-"""Time and randomness, the only file that asks the operating system for either.
+"""Time and randomness: the only module that gets either from the operating system.
 
-Everything else takes a `Clock` and a `Randomness`, so that a simulation can own both.
+All other code takes a `Clock` and a `Randomness`, so that tests can replace them.
 """
 
 import random
@@ -10,14 +10,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is, twice: for people and for durations."""
+    """Wall-clock time and monotonic time."""
 
     def now_ms(self) -> int:
         """Wall-clock milliseconds since the epoch; may jump."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back; only differences mean anything."""
+        """Seconds that never go back; only differences are meaningful."""
         ...
 
 
@@ -28,14 +28,14 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     monotonic = staticmethod(time.monotonic)
-    """The function itself: every request asks three times, and a method around it would double the cost."""
+    """The function itself: every request calls it three times, and a method around it would double the cost."""
 
 
 class Randomness(Protocol):
-    """Where identifiers and jitter come from."""
+    """The source of identifiers and jitter."""
 
     def uuid_bytes(self) -> bytes:
-        """Sixteen bytes nobody else has."""
+        """Sixteen unique bytes."""
         ...
 
     def below(self, bound: int) -> int:
@@ -47,7 +47,7 @@ class SystemRandomness:
     """The machine's own randomness."""
 
     def uuid_bytes(self) -> bytes:
-        # Kafka prints ids in URL-safe base64 and refuses a leading dash, which a command line would take for an option.
+        # Kafka prints ids in URL-safe base64 and avoids a leading dash, which a command line would parse as an option.
         while True:
             value = uuid.uuid4().bytes
             if value[0] >> 2 != 62:

@@ -1,25 +1,24 @@
-"""A value now or later: what a handler returns when it has to wait for a disk, a replica or a coordinator.
+"""A value now or later: the result of a handler that may wait for a disk, a replica or a coordinator.
 
-A function that may have to wait returns `T | Deferred[T]` (`Eventual[T]`): the plain value where it is there already,
-which costs no object, and a `Deferred` otherwise. `after` goes on with either.
+A function that may have to wait returns `T | Deferred[T]` (`Eventual[T]`): the plain value if it is available, which
+costs no object, and a `Deferred` otherwise. `after` continues with either.
 
-Who does what:
+The roles:
 
-- The *owner* made it, and completes it exactly once: `resolve` or `fail`. A second completion is a bug and asserted.
-- The *consumer* is whoever took it: `then`, `catch`, `timeout`, `all` and `deliver_to` each consume it, and it can be
-  consumed once. Every one but the last gives a new `Deferred` to its own consumer; `mapped` gives the same one back.
-- The consumer that no longer wants the value calls `abandon`. It passes from a derived `Deferred` to its source, up to
-  the owner, whose `on_abandon` then lets go of all that it keeps for the request. A completion that comes after that is
-  ignored: the owner may have been past the point of no return.
+- The *owner* creates it, and completes it exactly once: `resolve` or `fail`. A second completion is a bug and asserted.
+- The *consumer* is the caller that receives it. `then`, `catch`, `timeout`, `all` and `deliver_to` each consume it, and
+  it can be consumed once. All but the last return a new `Deferred` for the next consumer; `mapped` returns this one.
+- A consumer that no longer wants the value calls `abandon`. It propagates from a derived `Deferred` to its source, up
+  to the owner, whose `on_abandon` then releases all state of the request. A later completion is ignored: the owner may
+  have been past the point of no return.
 
-The order of calls. Nothing is put off: a consumer's callbacks run inside `resolve` or `fail`, or inside the call that
-attaches them when the value is there already, along the chain from source to end, and have all returned when `resolve`
-does. There is one consumer, so there is no order among several. A callback may therefore call into the owner again. An
-owner resolves last, when its own state is in order; one that cannot, because it is in the middle of work for others,
-gives `resolve` to its event loop.
+The order of calls. Callbacks are synchronous: they run inside `resolve` or `fail`, or inside the call that attaches
+them if the value is available, along the chain from source to end, and have all returned when `resolve` does. There is
+only one consumer. A callback may call into the owner again. So an owner resolves last, when its own state is
+consistent; an owner in the middle of other work schedules `resolve` on its event loop.
 
-What a callback of `then` or `catch` raises fails the `Deferred` that it should have given, and goes no further. The
-callbacks of `deliver_to` are the end of the chain and must not raise; what they raise reaches the owner.
+An exception in a callback of `then` or `catch` fails the derived `Deferred`, and goes no further. The callbacks of
+`deliver_to` are the end of the chain and must not raise; an exception there reaches the owner.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ E = TypeVar("E", bound=Exception)
 
 
 class Phase(Enum):
-    """Every transition leads from WAITING to one of the others."""
+    """The state of a `Deferred`. Every transition leads from WAITING to one of the others."""
 
     WAITING = "waiting"
     RESOLVED = "resolved"
@@ -50,7 +49,7 @@ WAITING, RESOLVED, FAILED, ABANDONED = Phase
 
 @final
 class Deferred(Generic[T]):
-    """A value that is not there yet; see the module for the rules."""
+    """A value that is not available yet; see the module for the rules."""
 
     __slots__ = ("_failed", "_kind", "_map", "_outcome", "_phase", "_sink", "_work", "on_abandon")
 
@@ -59,18 +58,18 @@ class Deferred(Generic[T]):
         """Called once if the consumer abandons this before it is complete, and dropped on completion."""
         self._phase = WAITING
         self._sink: Callable[[T], object] | None = None
-        """Whom the value goes to; `delivered` when it has gone."""
+        """The consumer of the value; `delivered` once it has received it."""
         self._map: Callable[[Any], Any] | None = None
-        """What `mapped` was given."""
-        # The rest is set where it is needed: every request that waits makes some of these.
+        """The function given to `mapped`."""
+        # The rest is set only if needed: every request that waits creates some of these.
         self._failed: Callable[[Exception], object]
-        """Whom an error goes to, where there is a sink."""
+        """The consumer of an error; set together with the sink."""
         self._outcome: Any
         """The value or the error, once complete and until it is consumed."""
         self._work: Callable[[Any], T | Deferred[T]]
-        """What makes the outcome of this from that of its source."""
+        """Computes the outcome of this from that of its source."""
         self._kind: type[Exception]
-        """The failures of the source that `_work` is for."""
+        """The exceptions of the source that `_work` handles."""
 
     # The owner
 
@@ -84,7 +83,7 @@ class Deferred(Generic[T]):
         return self._phase is ABANDONED
 
     def resolve(self, value: T) -> None:
-        """Give the value; ignored if it has been abandoned."""
+        """Complete with a value; ignored if it has been abandoned."""
         if self._phase is not WAITING:
             assert self._phase is ABANDONED, f"resolved when {self._phase.value}"
             return
@@ -104,7 +103,7 @@ class Deferred(Generic[T]):
             sink(value)
 
     def fail(self, error: Exception) -> None:
-        """Say why there will be no value; ignored if it has been abandoned, unless it is of shielded work."""
+        """Complete with an error; ignored if it has been abandoned, unless the work is shielded."""
         if self._phase is not WAITING:
             assert self._phase is ABANDONED, f"failed when {self._phase.value}"
             if self._failed is not delivered:
@@ -120,9 +119,9 @@ class Deferred(Generic[T]):
             failed(error)
 
     def complete_with(self, result: T | Deferred[T]) -> None:
-        """Resolve with a value, or as another `Deferred` does, which is consumed.
+        """Complete with a value, or with the outcome of another `Deferred`, which this consumes.
 
-        Where this has been abandoned, the other is abandoned too.
+        If this has been abandoned, the other is abandoned too.
         """
         if not isinstance(result, Deferred):
             self.resolve(result)
@@ -152,7 +151,7 @@ class Deferred(Generic[T]):
             failed(outcome)
 
     def abandon(self) -> None:
-        """Stop wanting the value; harmless when it is there, and the second time."""
+        """Drop the value; harmless if it is available, and the second time."""
         if self._phase is WAITING:
             self._phase = ABANDONED
             self._sink = self._failed = delivered
@@ -165,15 +164,15 @@ class Deferred(Generic[T]):
             self._outcome = None
 
     def mapped(self, work: Callable[[T], U]) -> Deferred[U]:
-        """Go on with the value as `then` does, in this same object, where `work` never has to wait.
+        """Like `then`, in this same object, for `work` that never waits.
 
-        For whoever passes a `Deferred` on at once: every offset commit does, and a second object is a cost there.
+        For callers that return the `Deferred` at once, such as every offset commit, where a second object has a cost.
         """
         assert self._map is None, "mapped twice"
         assert self._sink is None, "mapped after it was consumed"
         assert self._phase is WAITING, f"mapped when {self._phase.value}"
         self._map = work
-        return self  # type: ignore[return-value]  # From here on it is one of what `work` makes.
+        return self  # type: ignore[return-value]  # From here on its value is the result of `work`.
 
     @overload
     def then(
@@ -200,11 +199,11 @@ class Deferred(Generic[T]):
         failed: Callable[[Exception], Exception] | None = None,
         shielded: Callable[[Exception], object] | None = None,
     ) -> Deferred[U]:
-        """Go on with the value: what `work` makes of it, now or later. A failure passes by, as `failed` makes it.
+        """The result of `work` on the value, now or later. An error skips `work` and is mapped by `failed`.
 
-        With `shielded` the work is done even if the result is abandoned meanwhile, because it has effects that the
-        client asked for; abandoning it then ends only the wait for what `work` returned. Its failure has no consumer
-        then, and goes to `shielded`.
+        With `shielded` the work runs even if the result is abandoned meanwhile, because it has effects that the client
+        asked for; abandoning then only ends the wait for its result. Its error has no consumer then, and goes to
+        `shielded`.
         """
         derived: Deferred[U] = Deferred(self.abandon)
         derived._work = work
@@ -213,7 +212,7 @@ class Deferred(Generic[T]):
             derived.on_abandon = lambda: derived._report_to(reporter)
         fail = derived.fail if failed is None else partial(derived._fail_as, failed)
         if self._phase is WAITING and self._sink is None:
-            # What `deliver_to` does: this is on the way of every request that waits.
+            # `deliver_to` inlined: every request that waits comes here.
             self._sink, self._failed = derived._go_on, fail
         else:
             self.deliver_to(derived._go_on, fail)
@@ -226,14 +225,14 @@ class Deferred(Generic[T]):
         self._failed = reporter
 
     def catch(self, kind: type[E], recover: Callable[[E], T | Deferred[T]]) -> Deferred[T]:
-        """Go on with what `recover` makes of a failure of some kind. The value, and other failures, pass by."""
+        """The result of `recover` on an error of this kind. The value and other errors pass through."""
         derived: Deferred[T] = Deferred(self.abandon)
         derived._kind, derived._work = kind, recover
         self.deliver_to(derived.resolve, derived._recover)
         return derived
 
     def _go_on(self, outcome: Any) -> None:
-        """Complete this with what `_work` makes of the outcome of its source."""
+        """Complete this with the result of `_work` on the outcome of its source."""
         try:
             made = self._work(outcome)
         except Exception as error:
@@ -251,7 +250,7 @@ class Deferred(Generic[T]):
             self.fail(failure)
 
     def timeout(self, timers: Timers, delay_ms: float, error: Callable[[], Exception]) -> Deferred[T]:
-        """Fail with `error()` when this takes longer. It is abandoned then, so that its owner lets go of it."""
+        """Fail with `error()` after the delay, and abandon this, so that its owner releases it."""
         if self._phase is not WAITING:
             return self
         derived: Deferred[T] = Deferred()
@@ -290,9 +289,9 @@ class Deferred(Generic[T]):
 
     @staticmethod
     def all(parts: Iterable[U | Deferred[U]]) -> list[U] | Deferred[list[U]]:
-        """All values in the order of `parts`; the list itself if every one of them is there.
+        """All values in the order of `parts`; the list itself if all are available.
 
-        The first failure is the whole's, and the rest is abandoned, as it is when the whole is abandoned.
+        The first error fails the whole and abandons the rest; abandoning the whole abandons all parts.
         """
         values: list[Any] = list(parts)
         left: dict[int, Deferred[Any]] = {at: part for at, part in enumerate(values) if isinstance(part, Deferred)}
@@ -305,7 +304,7 @@ class Deferred(Generic[T]):
                 while left:
                     left.popitem()[1].abandon()
             finally:
-                # A part whose owner fails to let go keeps no other part waiting.
+                # An exception in one part's `on_abandon` does not stop the others.
                 if left:
                     abandon_rest()
 
@@ -324,22 +323,22 @@ class Deferred(Generic[T]):
         whole.on_abandon = abandon_rest
         for at, part in list(left.items()):
             if at in left:
-                # A part that failed at once has abandoned those behind it.
+                # A part that failed at once has abandoned the parts after it.
                 part.deliver_to(partial(arrived, at), failed)
         return whole
 
 
 def delivered(outcome: object) -> None:
-    """Stands for the consumer of a `Deferred` that has had its outcome."""
+    """The consumer of a `Deferred` whose outcome has been delivered."""
     raise AssertionError(f"delivered twice: {outcome!r}")
 
 
 Eventual = Union[T, Deferred[T]]  # noqa: UP007 (mypy takes no `|` of a type variable in an alias)
-"""A value, or what it will be in."""
+"""A value, or a Deferred of it."""
 
 
 def after(eventual: T | Deferred[T], work: Callable[[T], U | Deferred[U]]) -> U | Deferred[U]:
-    """Go on with a value at once where it is there; see `Deferred.then`."""
+    """Call `work` with a value, at once if it is available; see `Deferred.then`."""
     if isinstance(eventual, Deferred):
         return cast("Deferred[T]", eventual).then(work)
     return work(eventual)

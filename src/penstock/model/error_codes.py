@@ -1,4 +1,4 @@
-"""From a wire code back to what it means."""
+"""Maps error codes to exception types."""
 
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import ERRORS

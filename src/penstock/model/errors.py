@@ -1,4 +1,4 @@
-"""Expected failures are types that know their wire code; anything else is a bug.
+"""Expected failures are exception types with an error code; any other exception is a bug.
 
 The classes themselves, one per protocol error, are in `penstock.model.generated_errors`.
 """
@@ -10,15 +10,15 @@ UNKNOWN_SERVER_ERROR = -1
 
 
 class BrokerError(Exception):
-    """A failure the protocol has a code for. Raise it with a message where the reader learns more from one."""
+    """An error of the Kafka protocol. Raise it with a message if that tells the client more than the code."""
 
     code: int = UNKNOWN_SERVER_ERROR
     name: str = "UNKNOWN_SERVER_ERROR"
     retriable: bool = False
     record_errors: Sequence[tuple[int, str]] | None = None
-    """Records of a refused batch, by index, and their faults. Produce tells its message only where this is set."""
+    """Records of a rejected batch, by index, and their faults. Produce sends the message only if this is set."""
     log_start: int = -1
-    """Where the log begins that refused a batch, when the batch got as far as the log."""
+    """The start offset of the log that rejected a batch, if the batch got as far as the log."""
 
     def __init_subclass__(cls, *, code: int | None = None, retriable: bool = False, name: str = "") -> None:
         super().__init_subclass__()
@@ -29,7 +29,7 @@ class BrokerError(Exception):
 
     @property
     def wire_message(self) -> str:
-        """What the client is told: this failure's own words, or the general meaning of its code."""
+        """The message for the client: the error's own, or the general meaning of its code."""
         return str(self) or type(self).meaning()
 
     @classmethod
@@ -38,7 +38,7 @@ class BrokerError(Exception):
 
 
 def wire_error(error: BaseException) -> tuple[int, str]:
-    """The code and message a client gets for a failure: the only place where one becomes the other."""
+    """The error code and message of an exception for the client."""
     if isinstance(error, BrokerError):
         return error.code, error.wire_message
     return UNKNOWN_SERVER_ERROR, "The server experienced an unexpected error when processing the request."

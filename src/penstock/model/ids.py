@@ -1,12 +1,12 @@
-"""The names of things, as types: a partition index is not an offset."""
+"""Types of ids, so that they cannot be confused."""
 
 from typing import NamedTuple, NewType
 
 TopicId = NewType("TopicId", bytes)
-"""Sixteen bytes, never reused: a topic made anew under an old name has another id."""
+"""Sixteen bytes, never reused: a topic recreated under an old name has another id."""
 
 TOPIC_ID_ZERO = TopicId(bytes(16))
-"""How the protocol says "no id"."""
+"""The protocol's value for "no id"."""
 
 
 class TopicPartition(NamedTuple):

@@ -1,16 +1,16 @@
-"""Text from outside, made safe for a terminal: it is shown, and cannot steer what shows it."""
+"""Escapes untrusted text for a terminal, so that it cannot contain control sequences."""
 
 from collections.abc import Mapping
 from typing import TextIO
 
 BLANKS_KEPT = frozenset("\u00a0\u3000\u200c\u200d")
-"""Spaces of other scripts and the joiners inside emoji: no terminal takes them for a command."""
+"""Spaces of other scripts and the joiners inside emoji, which are harmless in a terminal."""
 
 
 def printable(text: str, *, keep: str = "") -> str:
     """The text with control characters, bidirectional overrides and lone surrogates as escapes such as \\x1b.
 
-    Backslashes stay as they are: this is for a person to read, and JSON is there for what must be read back.
+    Backslashes are not escaped: this is for people; programs read JSON.
     """
     if text.isprintable():
         return text
@@ -18,14 +18,14 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def printable_json(document: str) -> str:
-    """The same for a JSON document, which stays valid and means the same: only its strings hold such characters."""
+    """The same for a JSON document, which keeps its meaning: only its strings contain such characters."""
     if document.isprintable():
         return document
     return "".join(mark if _harmless(mark) or mark == "\n" else _json_escape(mark) for mark in document)
 
 
 def wants_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether to write escape sequences of our own: a terminal, and a user who has not said NO_COLOR."""
+    """Whether to write colours: the stream is a terminal, and NO_COLOR is not set."""
     return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 

@@ -1,10 +1,10 @@
-"""What a log keeps on disk of its producers: their last batches, and how their transactions ended."""
+"""The producer state that a log keeps on disk: last batches, and completed transactions."""
 
 from typing import NamedTuple
 
 
 class ProducerSnapshot(NamedTuple):
-    """One producer as Kafka's snapshot file has it, in its order of fields. No open transaction is -1."""
+    """One producer in Kafka's snapshot file, in its order of fields. Without an open transaction the offset is -1."""
 
     producer_id: int
     epoch: int
@@ -17,7 +17,7 @@ class ProducerSnapshot(NamedTuple):
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction its marker has just ended; aborted ones go to the index that readers of committed data consult."""
+    """A transaction that its marker has just ended; aborted ones go to the transaction index."""
 
     producer_id: int
     first_offset: int

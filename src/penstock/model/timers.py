@@ -1,7 +1,7 @@
-"""Timers for things that mostly do not happen: long polls that find nothing, acknowledgements that never come.
+"""Timers for timeouts, such as those of long polls and acknowledgements.
 
-Nearly all of them are cancelled, so setting and cancelling one costs a dictionary entry each; the event loop holds a
-single timer, for the tick that comes next. A timer never fires early, and late by a tick at most.
+Nearly all of them are cancelled, so setting and cancelling one costs a dictionary entry each; the event loop has a
+single timer, for the next tick. A timer never fires early, and at most a tick late.
 """
 
 from collections.abc import Callable
@@ -12,13 +12,13 @@ TICK_MS = 10
 
 
 class Alarm(Protocol):
-    """A wake-up that can be called off."""
+    """A scheduled call of the event loop that can be cancelled."""
 
     def cancel(self) -> object: ...
 
 
 class EventLoop(Protocol):
-    """The part of an event loop that timers need; a test brings its own."""
+    """The part of an event loop that timers need, so that tests can replace it."""
 
     def time(self) -> float: ...
 
@@ -35,11 +35,11 @@ class Timer:
         self.callback = callback
 
     def cancel(self) -> None:
-        """Forget the call; harmless when it has happened."""
+        """Cancel the call; harmless after it has fired."""
         self._bucket.pop(self, None)
 
     def fire(self) -> None:
-        """Make the call, unless it has been cancelled or made."""
+        """Make the call, unless it has been cancelled or has fired."""
         if self._bucket.pop(self, self) is None:
             self.callback()
 
@@ -58,12 +58,12 @@ class Timers:
         self._alarm_tick = -1
 
     def __len__(self) -> int:
-        """Calls that are pending."""
+        """The number of pending timers."""
         return sum(map(len, self._buckets.values()))
 
     def after_ms(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         """Call back once `delay_ms` have passed, on the loop, unless cancelled."""
-        # The next tick may be nearer than a whole one, so one is added: late, never early.
+        # The next tick may be less than a whole one away, so one is added: late, never early.
         tick = int((self._loop.time() * 1000 + max(delay_ms, 0)) // TICK_MS) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
@@ -76,7 +76,7 @@ class Timers:
         return timer
 
     def close(self) -> None:
-        """Forget every call."""
+        """Cancel every timer."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -87,13 +87,13 @@ class Timers:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_tick = tick
-        self._alarm = self._loop.call_at(tick * TICK_MS / 1000, self._ring)
+        self._alarm = self._loop.call_at(tick * TICK_MS / 1000, self._fire_due)
 
-    def _ring(self) -> None:
+    def _fire_due(self) -> None:
         self._alarm = None
         due: list[Timer] = []
         ticks = self._ticks
-        # A loop may wake a hair before the time it was asked for.
+        # A loop may call back slightly early.
         now_tick = max(self._alarm_tick, int(self._loop.time() * 1000 // TICK_MS))
         while ticks and ticks[0] <= now_tick:
             due.extend(self._buckets.pop(heappop(ticks)))
@@ -101,7 +101,7 @@ class Timers:
             self._arm(ticks[0])
         failure: Exception | None = None
         for timer in due:
-            # A timer of the same tick may have cancelled it, which `fire` knows; and one that fails fails alone.
+            # A timer of the same tick may have cancelled it, which `fire` checks. An exception does not stop the rest.
             try:
                 timer.fire()
             except Exception as error:

@@ -1,4 +1,4 @@
-"""A topic and its partitions, as the cluster's metadata has them."""
+"""The metadata of topics and partitions."""
 
 import re
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from penstock.model.ids import TopicId
 TOPIC_NAME_LENGTH_MAX = 249
 NAME_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
-"""Where groups and their offsets are kept."""
+"""Holds groups and their committed offsets."""
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
-"""Where transactional ids and their transactions are kept."""
+"""Holds transactional ids and their transactions."""
 
 INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 
@@ -32,7 +32,7 @@ class LeaderRecoveryState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """The replicas of a partition and its leader. Only the controller writes one."""
+    """The replicas, leader and ISR of a partition. Only the controller writes it."""
 
     index: int
     leader: int
@@ -71,7 +71,7 @@ class TopicState:
 
     @property
     def partitions_at_creation(self) -> int:
-        """What keys of an internal topic are hashed by: growing the topic must not send a key to another partition."""
+        """The modulus for keys of an internal topic: adding partitions must not move a key."""
         return len(self.partitions) if self.grown_from is None else self.grown_from
 
     @property
@@ -80,7 +80,7 @@ class TopicState:
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a name that cannot be a directory everywhere, in the words Kafka's users know."""
+    """Raise InvalidTopic, with Kafka's message, for an illegal topic name."""
     if not name:
         raise InvalidTopic("Topic name is invalid: the empty string is not allowed")
     if name in (".", ".."):

@@ -1,8 +1,8 @@
-"""Turns of the event loop: how long work may keep the others waiting.
+"""A time budget for each turn of the event loop, so that long work does not block it.
 
-Whatever goes through much in one request asks `spent` after each step, and awaits `pause` when it is: the rest is done
-in later turns. The budget belongs to the turn, not to the request, so that a hundred large requests at once do not take
-a hundred times as long. One paused work goes on per turn, in the order in which they paused.
+A handler with much work calls `spent` after each step, and awaits `pause` when it returns true: the rest runs in later
+turns. The budget belongs to the turn, not to the request, so that a hundred large requests together do not take a
+hundred times as long per turn. One paused task resumes per turn, in the order in which they paused.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 TURN_BUDGET_S = 0.005
-"""Half of the 10 ms that a turn may take: the other half is for the last step and for all that does not ask."""
+"""Half of the 10 ms that a turn may take; the other half is for the last step and for work without a budget."""
 
 
 class Turns:
-    """The budget of the current turn, and those who wait for another."""
+    """The budget of the current turn, and the tasks that wait for a later one."""
 
     __slots__ = ("_budget_s", "_call_soon", "_ends_s", "_monotonic", "_ticking", "_waiting", "pauses")
 
@@ -28,14 +28,14 @@ class Turns:
         self._monotonic = monotonic
         self._budget_s = budget_s
         self._ends_s = 0.0
-        """When the budget of this turn ends; 0 while nobody has used it."""
+        """When the budget of this turn ends; 0 while it is unused."""
         self._ticking = False
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.pauses = 0
-        """How often work was put off to a later turn."""
+        """How often a task paused."""
 
     def spent(self) -> bool:
-        """Whether the work of this turn has taken long enough."""
+        """Whether the budget of this turn is used up."""
         now_s = self._monotonic()
         if not self._ends_s:
             self._ends_s = now_s + self._budget_s
@@ -44,7 +44,7 @@ class Turns:
         return now_s >= self._ends_s
 
     async def pause(self) -> None:
-        """Go on in a later turn."""
+        """Resume in a later turn."""
         self.pauses += 1
         until = asyncio.get_running_loop().create_future()
         self._waiting.append(until)
@@ -52,7 +52,7 @@ class Turns:
         await until
 
     async def run(self, steps: Iterable[object]) -> None:
-        """Take every step, in as many turns as that takes."""
+        """Run every step, over as many turns as needed."""
         for _ in steps:
             if self.spent():
                 await self.pause()
@@ -67,7 +67,7 @@ class Turns:
         if not self._waiting:
             self._ticking = False
             return
-        # Asked for before any work goes on, so that it is the first thing in the next turn as well.
+        # Scheduled before a task resumes, so that it also comes first in the next turn.
         self._call_soon(self._begin_turn)
         while self._waiting:
             until = self._waiting.popleft()

@@ -1,1 +1,1 @@
-"""What a broker tells its operator: logs, metrics, health."""
+"""Logs, metrics and health pages for operators."""

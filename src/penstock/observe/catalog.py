@@ -1,4 +1,4 @@
-"""Every metric, declared once. Names that kafka_exporter has are used as it uses them, so its dashboards work."""
+"""Every metric, declared once. Metrics of kafka_exporter have its names, so that its dashboards work."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def histogram(name: str, help: str, *labels: str) -> Metric:
 
 
 # The broker itself
-BUILD_INFO = gauge("penstock_build_info", "Always 1; the labels say what runs.", "version", "python", "compiled")
-READY = gauge("penstock_ready", "1 when the broker serves requests, as /readyz says.")
+BUILD_INFO = gauge("penstock_build_info", "Always 1; the labels are the versions.", "version", "python", "compiled")
+READY = gauge("penstock_ready", "1 when the broker serves requests, as /readyz reports.")
 LOOP_LAG_SECONDS = histogram(
     "penstock_loop_lag_seconds", "How late the event loop ran a timer: work on the loop that took long delays all else."
 )
 LOOP_LAG_SECONDS_MAX = gauge("penstock_loop_lag_seconds_max", "The longest such delay since the last scrape.")
 
 # Requests
-REQUESTS = counter("penstock_requests_total", "Requests answered.", "api", "version")
+REQUESTS = counter("penstock_requests_total", "Responses sent, by API and version.", "api", "version")
 REQUEST_SECONDS = histogram(
     "penstock_request_seconds",
     "How long a request kept the event loop busy; waiting for data, replicas or disk is not counted.",
@@ -35,23 +35,21 @@ REQUEST_SECONDS = histogram(
 REQUEST_ERRORS = counter("penstock_request_errors_total", "Error codes sent in responses.", "api", "error")
 REQUESTS_REFUSED = counter(
     "penstock_requests_refused_total",
-    "Frames that were not answered because they could not be parsed; their connection was closed.",
+    "Frames that could not be parsed; their connection was closed without a response.",
     "reason",
 )
 FETCHES_WAITING = gauge("penstock_fetches_waiting", "Fetch requests that wait for data.")
 FETCH_SESSIONS = gauge("penstock_fetch_sessions", "Incremental fetch sessions held in memory.")
-FETCH_SESSION_PARTITIONS = gauge("penstock_fetch_session_partitions", "Partitions remembered in fetch sessions.")
-FETCH_SESSION_EVICTIONS = counter(
-    "penstock_fetch_session_evictions_total", "Fetch sessions that made room for others before their reader ended them."
-)
-THROTTLES = counter("penstock_throttles_total", "Requests that were told to slow down by a quota.", "api")
-THROTTLE_SECONDS = counter("penstock_throttle_seconds_total", "Seconds of slowing down imposed by quotas.", "api")
+FETCH_SESSION_PARTITIONS = gauge("penstock_fetch_session_partitions", "Partitions in fetch sessions.")
+FETCH_SESSION_EVICTIONS = counter("penstock_fetch_session_evictions_total", "Fetch sessions evicted for others.")
+THROTTLES = counter("penstock_throttles_total", "Requests throttled by a quota.", "api")
+THROTTLE_SECONDS = counter("penstock_throttle_seconds_total", "Seconds of throttling by quotas.", "api")
 
 # Connections
 CONNECTIONS = gauge("penstock_connections", "Connections open now.")
 CONNECTIONS_BY_CLIENT = gauge(
     "penstock_connections_by_client",
-    "Connections open now, by the client software that named itself in ApiVersions; the 50 most frequent.",
+    "Open connections by client software, as named in ApiVersions; the 50 most frequent.",
     "software",
     "version",
 )
@@ -62,27 +60,23 @@ NETWORK_BYTES_OUT = counter("penstock_network_bytes_out_total", "Bytes written t
 
 # Topics
 TOPIC_BYTES_IN = counter("penstock_topic_bytes_in_total", "Bytes of record batches appended.", "topic")
-TOPIC_BYTES_OUT = counter("penstock_topic_bytes_out_total", "Bytes of record batches sent to readers.", "topic")
+TOPIC_BYTES_OUT = counter("penstock_topic_bytes_out_total", "Bytes of record batches sent to consumers.", "topic")
 TOPIC_RECORDS_IN = counter("penstock_topic_records_in_total", "Records appended.", "topic")
-TOPIC_PRODUCE_REFUSED = counter("penstock_topic_produce_refused_total", "Record batches refused.", "topic")
+TOPIC_PRODUCE_REFUSED = counter("penstock_topic_produce_refused_total", "Record batches rejected.", "topic")
 
 # Partitions, in kafka_exporter's names
 BROKERS = gauge("kafka_brokers", "Brokers in the cluster.")
 BROKER_INFO = gauge("kafka_broker_info", "Always 1; one line for each broker.", "id", "address")
 TOPIC_PARTITIONS = gauge("kafka_topic_partitions", "Partitions of the topic.", "topic")
-PARTITION_END = gauge(
-    "kafka_topic_partition_current_offset", "The offset after the last readable record.", "topic", "partition"
-)
-PARTITION_START = gauge(
-    "kafka_topic_partition_oldest_offset", "The offset of the oldest record held.", "topic", "partition"
-)
-PARTITION_LEADER = gauge("kafka_topic_partition_leader", "The leading broker's id, -1 if none.", "topic", "partition")
+PARTITION_END = gauge("kafka_topic_partition_current_offset", "The high watermark.", "topic", "partition")
+PARTITION_START = gauge("kafka_topic_partition_oldest_offset", "The log start offset.", "topic", "partition")
+PARTITION_LEADER = gauge("kafka_topic_partition_leader", "The leader's broker id, -1 if none.", "topic", "partition")
 PARTITION_LEADER_PREFERRED = gauge(
-    "kafka_topic_partition_leader_is_preferred", "1 when the first replica leads.", "topic", "partition"
+    "kafka_topic_partition_leader_is_preferred", "1 when the preferred replica leads.", "topic", "partition"
 )
-PARTITION_REPLICAS = gauge("kafka_topic_partition_replicas", "Brokers that hold the partition.", "topic", "partition")
+PARTITION_REPLICAS = gauge("kafka_topic_partition_replicas", "Replicas of the partition.", "topic", "partition")
 PARTITION_IN_SYNC = gauge(
-    "kafka_topic_partition_in_sync_replica", "Brokers that hold it and are in sync.", "topic", "partition"
+    "kafka_topic_partition_in_sync_replica", "In-sync replicas of the partition.", "topic", "partition"
 )
 PARTITION_UNDER_REPLICATED = gauge(
     "kafka_topic_partition_under_replicated_partition", "1 when a replica is not in sync.", "topic", "partition"
@@ -91,44 +85,44 @@ PARTITION_BYTES = gauge("penstock_partition_bytes", "Bytes of the partition's lo
 
 # Groups, in kafka_exporter's names
 GROUP_OFFSET = gauge(
-    "kafka_consumergroup_current_offset", "The offset a group has committed.", "consumergroup", "topic", "partition"
+    "kafka_consumergroup_current_offset", "The committed offset of a group.", "consumergroup", "topic", "partition"
 )
 GROUP_OFFSET_SUM = gauge(
     "kafka_consumergroup_current_offset_sum", "The same, added up over the topic.", "consumergroup", "topic"
 )
 GROUP_LAG = gauge(
     "kafka_consumergroup_lag",
-    "Offsets from there to the end; what is no longer held does not count.",
+    "Offsets from the committed offset to the high watermark; deleted records do not count.",
     "consumergroup",
     "topic",
     "partition",
 )
 GROUP_LAG_SUM = gauge("kafka_consumergroup_lag_sum", "The same, added up over the topic.", "consumergroup", "topic")
 GROUP_MEMBERS = gauge("kafka_consumergroup_members", "Members of the group.", "consumergroup")
-GROUPS_LOADING = gauge("penstock_groups_loading", "Partitions of __consumer_offsets that are yet to be loaded.")
-GROUP_OFFSETS_UNREPORTED = gauge(
-    "penstock_consumergroup_offsets_untold", "1 when there are more committed offsets than a scrape tells."
+GROUPS_LOADING = gauge("penstock_groups_loading", "Partitions of __consumer_offsets that are not loaded yet.")
+GROUP_OFFSETS_TRUNCATED = gauge(
+    "penstock_consumergroup_offsets_truncated", "1 when there are more committed offsets than a scrape reports."
 )
 
 # Storage
 LOG_DIRECTORIES = gauge("penstock_log_directories", "Log directories, by state: online or offline.", "state")
-LOG_DIRECTORY_FREE_BYTES = gauge("penstock_log_directory_free_bytes", "Free bytes of its file system.", "directory")
+LOG_DIRECTORY_FREE_BYTES = gauge("penstock_log_directory_free_bytes", "Free bytes of the file system.", "directory")
 FILES_OPEN = gauge("penstock_log_files_open", "Segments held open.")
 FLUSHES = counter("penstock_flushes_total", "Flushes of a log to disk.")
 FLUSH_ERRORS = counter("penstock_flush_errors_total", "Flushes that failed; each takes its log directory offline.")
 FLUSH_SECONDS = histogram("penstock_flush_seconds", "How long a flush took.")
-SEGMENTS_DELETED = counter("penstock_segments_deleted_total", "Segments removed by retention and DeleteRecords.")
-COMPACTIONS = counter("penstock_compactions_total", "Compaction rounds of a log.")
+SEGMENTS_DELETED = counter("penstock_segments_deleted_total", "Segments deleted by retention and DeleteRecords.")
+COMPACTIONS = counter("penstock_compactions_total", "Compactions of a log.")
 COMPACTION_BYTES_READ = counter("penstock_compaction_bytes_read_total", "Bytes read by compaction.")
-COMPACTION_BYTES_WRITTEN = counter("penstock_compaction_bytes_written_total", "Bytes kept by compaction.")
-COMPACTION_ERRORS = counter("penstock_compaction_errors_total", "Compaction rounds that failed.")
+COMPACTION_BYTES_WRITTEN = counter("penstock_compaction_bytes_written_total", "Bytes written by compaction.")
+COMPACTION_ERRORS = counter("penstock_compaction_errors_total", "Compactions that failed.")
 UNCLEANABLE_PARTITIONS = gauge(
-    "penstock_uncleanable_partitions", "Partitions that could not be compacted; log_uncleanable in the log says which."
+    "penstock_uncleanable_partitions", "Partitions that could not be compacted; see the log event log_uncleanable."
 )
 SCRUBBED_SEGMENTS = counter("penstock_scrubbed_segments_total", "Segments whose checksums the scrubber has checked.")
 SCRUB_FINDINGS = counter("penstock_scrub_findings_total", "Segments in which the scrubber found damage.")
 COORDINATOR_DAMAGE = counter(
-    "penstock_coordinator_damage_total", "Coordinators loaded without records of their log that cannot be read."
+    "penstock_coordinator_damage_total", "Coordinator loads that lost records because of damage in the log."
 )
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

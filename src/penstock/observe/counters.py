@@ -1,4 +1,4 @@
-"""Plain integers for hot paths, and how they become samples."""
+"""Counters for hot paths, plain integers, and their samples."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class RequestCounters:
         self.refused: dict[str, int] = {}
 
     def row(self, api_key: int, version: int) -> Histogram:
-        """Where the durations of one API and version are counted; the count of requests is the histogram's own."""
+        """The histogram of one API and version; it also counts the requests."""
         return self.rows.setdefault((api_key, version), Histogram())
 
     def failed(self, api_key: int, code: int, count: int = 1) -> None:
-        """An error code went out, so many times; 0 is not an error."""
+        """Count error codes of responses; 0 is not an error."""
         assert code != 0, "0 is success"
         pair = (api_key, code)
         self.errors[pair] = self.errors.get(pair, 0) + count
 
     def refuse(self, reason: str) -> None:
-        """A frame was dropped with its connection. The reasons are words of the code, never of the client."""
+        """Count a frame that closed its connection. The reason is a constant, never text of the client."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
 
     def samples(self) -> Iterator[Sample]:
@@ -53,7 +53,7 @@ class RequestCounters:
 
 
 class TopicRow:
-    """What went in and out of one topic since the broker started."""
+    """The traffic of one topic since the broker started."""
 
     __slots__ = ("bytes_in", "bytes_out", "produce_refused", "records_in")
 
@@ -65,7 +65,7 @@ class TopicRow:
 
 
 class TopicTraffic:
-    """A row for each topic that exists; forgotten with the topic, so the number of rows is bounded by theirs."""
+    """A row for each topic; dropped with the topic, so the number of topics bounds the rows."""
 
     __slots__ = ("rows",)
 
@@ -73,7 +73,7 @@ class TopicTraffic:
         self.rows: dict[str, TopicRow] = {}
 
     def row(self, topic: str) -> TopicRow:
-        """Fetched once by whoever hosts the topic."""
+        """The row of a topic, which its replicas fetch once."""
         row = self.rows.get(topic)
         if row is None:
             row = self.rows[topic] = TopicRow()
@@ -91,7 +91,7 @@ class TopicTraffic:
 
 
 class StorageCounters:
-    """What disks were asked to do. Plain integers for whoever does it; on the event loop."""
+    """Counters of storage operations; changed only on the event loop."""
 
     __slots__ = (
         "compaction_bytes_read",
@@ -136,7 +136,7 @@ class StorageCounters:
 
 
 class ThrottleCounters:
-    """How often and for how long quotas slowed clients down."""
+    """How often and for how long quotas throttled requests."""
 
     __slots__ = ("count", "millis")
 
@@ -145,7 +145,7 @@ class ThrottleCounters:
         self.millis: dict[str, int] = {}
 
     def throttled(self, api: str, throttle_ms: int) -> None:
-        """A request of this API was answered with a wait."""
+        """Count a throttled request."""
         self.count[api] = self.count.get(api, 0) + 1
         self.millis[api] = self.millis.get(api, 0) + throttle_ms
 

@@ -1,4 +1,4 @@
-"""How far each group is behind, in the names that kafka_exporter made common."""
+"""The metrics of consumer groups, with kafka_exporter's names."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from penstock.observe.metric import Frozen, Sample
 
 
 class LagView(NamedTuple):
-    """One partition that a group has committed in; a tuple, because a broker may have thousands.
+    """One committed offset of a group; a tuple, because a broker may have thousands.
 
-    `start` and `end` are what can be read of the partition.
+    `start` and `end` are the partition's log start offset and high watermark.
     """
 
     group: str
@@ -24,7 +24,7 @@ class LagView(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Offsets left to read: a group that is behind the start has lost what was there, and need not read it."""
+        """Offsets left to read; deleted records, below the log start offset, do not count."""
         return max(0, self.end - max(self.offset, self.start))
 
 
@@ -36,24 +36,24 @@ class MembersView(NamedTuple):
 
 
 class CoverageView(NamedTuple):
-    """What a scrape does not tell of groups."""
+    """What a scrape omits about groups."""
 
     loading: int
-    """Partitions of coordinators whose groups are not known yet."""
-    unreported: bool
-    """There are more offsets than are reported."""
+    """Partitions of `__consumer_offsets` that are not loaded yet."""
+    truncated: bool
+    """There are more committed offsets than the scrape reports."""
 
 
 GroupRow = LagView | MembersView | CoverageView
 
 
 class GroupSource:
-    """Turns what the coordinators here remember into samples."""
+    """The samples of the groups that this broker coordinates."""
 
     __slots__ = ("_per_partition", "_rows")
 
     def __init__(self, rows: Callable[[], Iterable[GroupRow]], *, per_partition: Callable[[], bool]) -> None:
-        """`per_partition` is whether each partition of a group has its own samples, or its topic only their sums."""
+        """`per_partition`: each partition of a group has its own samples; otherwise a topic only has their sums."""
         self._rows = rows
         self._per_partition = per_partition
 
@@ -66,7 +66,7 @@ def _samples(rows: list[GroupRow], *, per_partition: bool) -> Iterator[Sample]:
     for row in rows:
         if isinstance(row, CoverageView):
             yield catalog.GROUPS_LOADING.sample(row.loading)
-            yield catalog.GROUP_OFFSETS_UNREPORTED.sample(int(row.unreported))
+            yield catalog.GROUP_OFFSETS_TRUNCATED.sample(int(row.truncated))
         elif isinstance(row, MembersView):
             yield catalog.GROUP_MEMBERS.sample(row.members, row.group)
     yield from _lag_samples((row for row in rows if isinstance(row, LagView)), per_partition=per_partition)

@@ -1,4 +1,4 @@
-"""Durations counted by powers of two: one addition into an array of integers, no search and no float."""
+"""A histogram of durations with powers of two as bounds: adding one is cheap, without search or floats."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ BUCKETS = 26
 
 LAST = BUCKETS - 1
 SHOWN_FROM = 5
-"""Buckets below 32 microseconds are shown as one: they answer no question and cost a line each."""
+"""Buckets below 32 microseconds are shown as one: they are not useful and cost a line each."""
 
 MICROS = 1_000_000
 
 
 class Histogram:
-    """How often something took how long. `add` is for hot paths."""
+    """Counts of durations. `add` is for hot paths."""
 
     __slots__ = ("buckets", "sum_us")
 
@@ -39,12 +39,12 @@ class Histogram:
         return self.sum_us / MICROS
 
     def copy(self) -> Self:
-        """The numbers now, which later additions leave alone."""
+        """A copy that later additions do not change."""
         return type(self).merged((self,))
 
     @classmethod
     def merged(cls, parts: Iterable[Histogram]) -> Self:
-        """The histogram of everything the parts have counted."""
+        """The sum of some histograms."""
         whole = cls()
         for part in parts:
             whole.sum_us += part.sum_us
@@ -53,7 +53,7 @@ class Histogram:
         return whole
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Prometheus' form: (upper bound in seconds, how many were at most that), ending with +Inf."""
+        """Prometheus' buckets: (upper bound in seconds, count up to it), ending with +Inf."""
         rows: list[tuple[str, float]] = []
         running = 0
         for index, count in enumerate(self.buckets):

@@ -1,6 +1,6 @@
-"""GET /metrics, /healthz and /readyz over HTTP/1.1: the three pages that monitoring asks for, and nothing else.
+"""GET /metrics, /healthz and /readyz over HTTP/1.1, and nothing else.
 
-It shares the broker's event loop on purpose: a response to /healthz proves that the loop turns.
+It shares the broker's event loop on purpose: a response to /healthz proves that the loop runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STATUS_TEXT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One HTTP response before it becomes bytes."""
+    """One HTTP response before it is encoded."""
 
     status: int
     body: bytes
@@ -59,7 +59,7 @@ class Response:
 
 
 class Refused(Exception):
-    """A request that gets an error page; the connection ends after it."""
+    """A request that gets an error response; its connection is then closed."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -71,7 +71,7 @@ def json_response(status: int, body: object, headers: tuple[tuple[str, str], ...
 
 
 def _listening(server: asyncio.Server) -> asyncio.Server:
-    """The server, if it listens: uvloop hides it when somebody else took the port between bind and listen."""
+    """The server, if it listens: uvloop hides the error if another process took the port between bind and listen."""
     if not all(server.sockets):
         server.close()
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
@@ -81,7 +81,7 @@ def _listening(server: asyncio.Server) -> asyncio.Server:
 class ObserveServer:
     """The endpoint of one broker. One request per connection; everything it holds is bounded.
 
-    A broker that waits for nothing is ready for traffic.
+    The broker is ready when `waiting_for` returns nothing.
     """
 
     def __init__(
@@ -100,19 +100,19 @@ class ObserveServer:
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], None] = {}
         self._without_request: dict[asyncio.Task[None], None] = {}
-        """Those that have not sent a whole request yet, the oldest first."""
-        # One scrape is formatted at a time: two at once would only take the processor from the loop.
+        """Connections that have not sent a whole request yet, the oldest first."""
+        # One scrape is formatted at a time: two at once would only compete with the loop for the CPU.
         self._rendering = asyncio.Lock()
 
     async def start(self, host: str, port: int) -> bool:
-        """Listen, on a free port where the wanted one is taken, as it is by another broker of the same machine.
+        """Listen, on a free port if the configured one is taken, for instance by another broker on the same machine.
 
-        False, and a warning, when there is no listening there: a broker must serve even if nobody can watch it.
+        Returns False and logs a warning if that fails: a broker must serve even without monitoring.
         """
         try:
             await self._listen(host, port)
         except UnicodeError as error:
-            # A name that no resolver can be asked for.
+            # An invalid host name.
             self._log.warning("metrics_unavailable", host=host, port=port, reason=str(error), key="metrics.listener")
             return False
         except OSError as error:
@@ -165,7 +165,7 @@ class ObserveServer:
             writer.close()
 
     def _close_oldest_without_request(self) -> bool:
-        """Make room: a connection that says nothing must not keep a probe out. False where all are being answered."""
+        """Make room for a probe by closing a connection without a request. False if all are being served."""
         oldest = next(iter(self._without_request), None)
         if oldest is None:
             return False
@@ -219,7 +219,7 @@ class ObserveServer:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str]]:
-    """Method, path without its query, and headers in lower case. A body, which none of the pages has, is not read."""
+    """Method, path without its query, and headers in lower case. A body is not read."""
     try:
         async with asyncio.timeout(REQUEST_SECONDS_MAX):
             head = await reader.readuntil(b"\r\n\r\n")

@@ -1,7 +1,7 @@
 """Structured logs: one event with fields per line, JSON for machines or colour for a person at a terminal.
 
 The standard library's loggers (asyncio's, and those of the libraries we use) come out the same way.
-structlog is imported when logging is set up or a logger is asked for, not with this module.
+structlog is imported when logging is configured or a logger is created, not with this module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LEVELS = ("debug", "info", "warning", "error")
 LEVEL_NUMBERS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
-"""The levels by the names that Kafka's tools give them."""
+"""The levels by their names in Kafka's tools."""
 ROOT = "root"
 PARTS = (
     "admin",
@@ -37,14 +37,14 @@ PARTS = (
     "storage",
     "transactions",
 )
-"""The loggers: whose lines carry which `part`."""
+"""The loggers, by the `part` field of their lines."""
 METHOD_NUMBERS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
 FIELD_CHARACTERS_MAX = 4_096
-"""A longer value is cut: a client must not be able to fill the disk with one request's text."""
+"""Longer values are truncated: a client must not be able to fill the disk with the text of a request."""
 
 
 class LogFormat(StrEnum):
-    """Who reads it: a person or a program. AUTO is TEXT on a terminal and JSON elsewhere."""
+    """The format of log lines. AUTO is TEXT on a terminal and JSON elsewhere."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -52,13 +52,13 @@ class LogFormat(StrEnum):
 
 
 class Levels:
-    """From which level on events are logged: one for all, and others for single parts. They may change at any time."""
+    """The log levels: one for all parts, and overrides for single parts. They may change at any time."""
 
     def __init__(self, level: str = "info") -> None:
         if level not in LEVELS:
             raise ValueError(f"log level {level!r} is not one of {', '.join(LEVELS)}")
         self._root = METHOD_NUMBERS[level]
-        # At INFO it only says which selector it uses.
+        # At INFO asyncio only logs which selector it uses.
         self._own = {"asyncio": max(self._root, METHOD_NUMBERS["warning"])}
 
     def number(self, part: str) -> int:
@@ -76,11 +76,11 @@ class Levels:
             self._own[logger_name] = LEVEL_NUMBERS[level]
 
     def unset(self, part: str) -> None:
-        """Let a part follow the level of all."""
+        """Remove the override of a part."""
         self._own.pop(part, None)
 
     def drop_lower(self, _logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """The first processor of an event."""
+        """Drop events below the level; the first processor."""
         import structlog
 
         if METHOD_NUMBERS.get(method, 0) < self.number(event.get("part", ROOT)):
@@ -88,12 +88,12 @@ class Levels:
         return event
 
     def passes(self, record: logging.LogRecord) -> bool:
-        """The same for a line of the standard library's logging, whose loggers are parts by their first name."""
+        """The same for a record of the standard library, whose part is the first component of the logger's name."""
         return record.levelno >= self.number(record.name.partition(".")[0])
 
 
 class Logger(Protocol):
-    """What the code logs through: the event's name in snake_case, and its facts as fields."""
+    """A structured logger: the event's name in snake_case, and its fields."""
 
     def debug(self, event: str, /, **fields: Any) -> Any: ...
     def info(self, event: str, /, **fields: Any) -> Any: ...
@@ -115,7 +115,7 @@ def configure(
 ) -> Levels:
     """Set up both structlog and the standard library's logging for this process; call it once, at start.
 
-    What it returns changes the levels while the process runs.
+    The returned `Levels` change the levels at run time.
     """
     import structlog
 
@@ -163,7 +163,7 @@ def _renderer(text: bool, out: TextIO) -> list[Processor]:
 
 
 def _bounded(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Cut long text, wherever it came from."""
+    """Truncate long text."""
     for name, value in event.items():
         if isinstance(value, str) and len(value) > FIELD_CHARACTERS_MAX:
             event[name] = f"{value[:FIELD_CHARACTERS_MAX]}... ({len(value)} characters)"
@@ -171,7 +171,7 @@ def _bounded(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mut
 
 
 def _printable(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Names that clients choose must not steer the terminal; JSON escapes them anyway."""
+    """Escape control characters in names that clients choose; JSON escapes them anyway."""
     for name, value in event.items():
         if isinstance(value, str):
             event[name] = printable(value)
@@ -195,7 +195,7 @@ def _name_of_record(_logger: Any, _method: str, event: MutableMapping[str, Any])
 
 
 def _plain(value: object) -> object:
-    """What JSON has no form for: sets become sorted lists, everything else its text."""
+    """A JSON form for other types: sets become sorted lists, everything else a string."""
     if isinstance(value, set | frozenset):
         return sorted(str(item) for item in cast("set[object]", value))
     return str(value)

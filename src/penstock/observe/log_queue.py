@@ -1,7 +1,7 @@
-"""A bounded queue between those who log and the stream that takes the lines.
+"""A bounded queue between the loggers and the output stream.
 
-A pipe whose reader has stalled blocks its writer for as long, and the event loop logs. So a thread writes; what does
-not fit in the queue meanwhile is dropped, and the count of it is logged when lines get through again.
+A pipe whose reader has stalled blocks its writer, and the event loop logs. So a thread writes; lines that do not fit
+into the queue are dropped, and their count is logged once lines can be written again.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ DRAIN_SECONDS_MAX = 2.0
 
 
 class QueuedStream(io.TextIOBase):
-    """A stream to log to that never waits and never raises: a thread writes its lines to `out`.
+    """A stream for logging that never blocks and never raises: a thread writes its lines to `out`.
 
-    The thread writes to the descriptor itself where there is one. `out` would be locked while it waits, and the
-    interpreter cannot end while the lock of its standard error is held.
+    The thread writes to the file descriptor itself, if there is one. `out` would be locked while it blocks, and the
+    interpreter cannot exit while the lock of its standard error is held.
     """
 
     def __init__(self, out: TextIO) -> None:
@@ -54,7 +54,7 @@ class QueuedStream(io.TextIOBase):
         return len(text)
 
     def drain(self, timeout_s: float = DRAIN_SECONDS_MAX) -> None:
-        """Write what waits and end the thread, or leave it behind if the stream does not take the lines in time."""
+        """Write the queued lines and end the thread, or abandon it if the stream blocks for too long."""
         with self._changed:
             self._ending = True
             self._changed.notify()
@@ -67,7 +67,7 @@ class QueuedStream(io.TextIOBase):
                 if not self._lines:
                     return
                 lines = tuple(self._lines)
-            # They count until they are written: they are in memory as long.
+            # Lines count towards the bound until they are written, as they are in memory.
             written = self._write_out(b"".join(lines))
             with self._changed:
                 for _ in lines:
@@ -79,7 +79,7 @@ class QueuedStream(io.TextIOBase):
                 logger("log").warning("log_lines_dropped", count=dropped)
 
     def _write_out(self, data: bytes) -> bool:
-        """Whether the stream took the lines; one that is closed or full takes none, and the broker goes on."""
+        """Whether the lines were written; a closed or full stream loses them, and the broker continues."""
         try:
             if self._fd is None:
                 self._out.write(data.decode())

@@ -1,4 +1,4 @@
-"""How late the event loop is: the one number that shows work on the loop that took too long."""
+"""The lag of the event loop, which shows work on the loop that took too long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PERIOD_SECONDS = 0.25
 
 
 class LoopLag:
-    """Asks the loop to wake it on a fixed beat and counts how much later it did. Run it as a task."""
+    """Measures how late the loop runs a periodic timer. Run it as a task."""
 
     def __init__(self, period_seconds: float = PERIOD_SECONDS) -> None:
         self._period_seconds = period_seconds
@@ -21,7 +21,7 @@ class LoopLag:
         self._late_us_max = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Measure until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + self._period_seconds
@@ -29,7 +29,7 @@ class LoopLag:
             self.add(int((loop.time() - due) * MICROS))
 
     def add(self, late_us: int) -> None:
-        """One beat came this late; a timer may also fire a clock tick early."""
+        """Count one delay; negative ones, of a timer that fired a clock tick early, count as 0."""
         late_us = max(0, late_us)
         self._late.add(late_us)
         self._late_us_max = max(self._late_us_max, late_us)

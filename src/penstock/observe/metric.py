@@ -1,4 +1,4 @@
-"""What a metric is: declared once, sampled when somebody asks."""
+"""Declarations of metrics, and their samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.observe.histogram import Histogram
 
 
 class Kind(StrEnum):
-    """How a reader may use the number: a counter only grows, a gauge is true now, a histogram counts by size."""
+    """The type of a metric, as in Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -32,12 +32,12 @@ class Metric:
 
     def sample(self, value: float | Histogram, *labels: str) -> Sample:
         """One number of this metric, with the label values in the declared order."""
-        assert len(labels) == len(self.labels), f"{self.name} wants the labels {self.labels}, not {labels}"
+        assert len(labels) == len(self.labels), f"{self.name} has the labels {self.labels}, not {labels}"
         return Sample(self, labels, value)
 
 
 class Sample(NamedTuple):
-    """One number of one metric at one moment; a tuple, because a scrape makes tens of thousands."""
+    """One value of a metric; a tuple, because a scrape has tens of thousands."""
 
     metric: Metric
     labels: tuple[str, ...]
@@ -45,15 +45,15 @@ class Sample(NamedTuple):
 
 
 class Frozen:
-    """Rows that are copied one by one and become samples only when they are formatted, which is off the event loop.
+    """Rows that are copied one by one on the loop, and become samples when they are formatted, in a thread.
 
-    A source with many rows returns this; one with few just yields its samples.
+    A source with many rows returns this; one with few yields its samples.
     """
 
     __slots__ = ("_expand", "_rows", "_taken")
 
     def __init__(self, rows: Iterable[Any], expand: Callable[[list[Any]], Iterable[Sample]]) -> None:
-        """`rows` is iterated on the event loop, with pauses: what it goes through may change between two rows."""
+        """`rows` is iterated on the event loop with pauses, during which its underlying collections may change."""
         self._rows = rows
         self._expand = expand
         self._taken: list[Any] = []
@@ -69,11 +69,11 @@ class Frozen:
 
 
 class Source(Protocol):
-    """Anything with numbers to show. Hot paths keep plain integers; this is called only when somebody scrapes."""
+    """A source of samples. Hot paths keep plain integers; this is called only by a scrape."""
 
     def samples(self) -> Iterable[Sample]:
-        """The numbers now. Iterated on the event loop with pauses, so it copies and does not format.
+        """The current samples. Iterated on the event loop with pauses, so it copies and does not format.
 
-        What it goes through may change between two samples.
+        The underlying collections may change between two samples.
         """
         ...

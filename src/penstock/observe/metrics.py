@@ -1,7 +1,7 @@
-"""From the sources' integers to the text that Prometheus reads.
+"""Collects samples and renders them in the Prometheus format.
 
-A scrape has two halves: `Collector.steps` copies the numbers on the event loop, and `render` turns them into text
-off the loop, because formatting the samples of ten thousand partitions takes longer than any client should wait.
+A scrape has two halves: `Collector.steps` copies the numbers on the event loop, and `render` formats them in a thread,
+because formatting the samples of ten thousand partitions would block the loop for too long.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GZIP_LEVEL = 1
 
 
 class Collector:
-    """The list of sources; what they have is read only when somebody scrapes."""
+    """The list of sources, which are read only by a scrape."""
 
     __slots__ = ("_sources",)
 
@@ -33,14 +33,14 @@ class Collector:
         self._sources.append(source)
 
     def snapshot(self) -> Iterable[Sample]:
-        """Every number now, to be iterated anywhere."""
+        """Every sample now; the result may be iterated in any thread."""
         parts: list[Iterable[Sample]] = []
         for _ in self.steps(parts):
             pass
         return chain.from_iterable(parts)
 
     def steps(self, parts: list[Iterable[Sample]]) -> Iterator[None]:
-        """Copy every number into `parts`, a few a step: on the event loop, where others wait for their turn."""
+        """Copy every sample into `parts`, a few per step, so that the event loop can pause between steps."""
         for source in self._sources:
             samples = source.samples()
             if isinstance(samples, Frozen):
@@ -64,9 +64,9 @@ class Exposition:
 
 
 def render(samples: Iterable[Sample], *, accept: str = "", accept_encoding: str = "") -> Exposition:
-    """The scrape in the format the reader prefers. Slow for large brokers: call it off the event loop.
+    """The scrape in the format that the client prefers. Slow for large brokers: call it in a thread.
 
-    The library is imported here, so that a broker that nobody scrapes does not hold it.
+    The library is imported here, so that a broker without scrapes does not load it.
     """
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import choose_encoder
@@ -83,7 +83,7 @@ def render(samples: Iterable[Sample], *, accept: str = "", accept_encoding: str 
 
 
 class _Snapshot:
-    """What prometheus_client calls a collector, over samples that are already taken."""
+    """A collector of prometheus_client over copied samples."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         self._samples = samples

@@ -1,4 +1,4 @@
-"""The state of every partition, in the names that kafka_exporter made common."""
+"""The metrics of brokers, topics and partitions, with kafka_exporter's names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.observe.metric import Frozen, Sample
 
 
 class PartitionView(NamedTuple):
-    """What a scrape needs to know of one partition; a tuple, because a broker may have ten thousand."""
+    """One partition in a scrape; a tuple, because a broker may have ten thousand."""
 
     topic: str
     partition: int
@@ -24,7 +24,7 @@ class PartitionView(NamedTuple):
 
 
 class TopicView(NamedTuple):
-    """One topic, where its partitions are not shown."""
+    """One topic, if its partitions have no samples of their own."""
 
     name: str
     partitions: int
@@ -38,7 +38,7 @@ class BrokerView(NamedTuple):
 
 
 class ClusterSource:
-    """Turns the brokers and partitions that a broker knows into samples."""
+    """The samples of the brokers, topics and partitions in the metadata."""
 
     __slots__ = ("_brokers", "_partitions", "_per_partition", "_topics")
 
@@ -50,7 +50,7 @@ class ClusterSource:
         partitions: Callable[[], Iterable[PartitionView]],
         per_partition: Callable[[], bool],
     ) -> None:
-        """`per_partition` is whether each partition has its own samples, or its topic only their number."""
+        """`per_partition`: each partition has its own samples; otherwise a topic only has its partition count."""
         self._brokers = brokers
         self._topics = topics
         self._partitions = partitions

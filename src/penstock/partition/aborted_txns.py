@@ -6,7 +6,7 @@ from penstock.storage.txn_index import AbortedTxn
 
 
 class AbortedTxns:
-    """In order of their markers. Few logs have any, and those that do have few."""
+    """The aborted transactions in order of their markers. Most logs have none, the others few."""
 
     __slots__ = ("_entries",)
 
@@ -15,7 +15,7 @@ class AbortedTxns:
 
     @classmethod
     def load(cls, log: Log) -> "AbortedTxns":
-        """What the segments' index files say. A log without such files costs one look into its directory."""
+        """Read the segments' transaction indexes. A log without them costs one listing of its directory."""
         disk = log.directory.disk
         if log.log_end == 0:
             return cls([])
@@ -27,7 +27,7 @@ class AbortedTxns:
         return cls(entries + log.txn_index.pending())
 
     def add(self, entry: AbortedTxn, log: Log) -> None:
-        """Note a transaction whose marker was just appended to the log's newest segment."""
+        """Add a transaction whose marker was just appended to the active segment."""
         self._entries.append(entry)
         log.note_aborted(entry)
 
@@ -35,7 +35,7 @@ class AbortedTxns:
         return len(self._entries)
 
     def between(self, start: int, end: int) -> list[AbortedTxn]:
-        """Those that a reader of [start, end) has to know of."""
+        """The transactions that a reader of [start, end) has to skip."""
         return txn_index.collect(self._entries, start, end) if self._entries else []
 
     def forget_before(self, log_start: int) -> None:

@@ -1,13 +1,13 @@
-"""A fetch request against its partitions: which to look at, what they give, what is worth sending, and how to wait.
+"""Serves a fetch request: which partitions to read, which results to send, and how to wait for more.
 
-Everything of Fetch that is neither bytes on the wire nor quotas. A request runs through here as
+The wire format and quotas are elsewhere. A request runs through here as
 
     job = fetches.begin(...)        the reader's session, registered or not; raises the session's errors
     job.read()                      True: respond now; False: `job.wait(ms, callback)`, whose end reads again
     job.response(now_ms)            the id of the session and the results to send
 
-A job that waits opens a watch on each of its partitions (`PartitionWatch`). The partition's `watchers` notify it when
-the partition moves, and the job counts growth until that is enough, something went wrong, or time is up.
+A job that waits opens a watch on each of its partitions (`PartitionWatch`). The partition's `watchers` notify it of
+changes, and the job counts growth until there is enough, a partition fails, or the time is up.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ from penstock.partition.fetch_session import (
     EPOCH_FINAL,
     EPOCH_INITIAL,
     NO_SESSION,
-    FetchPartition,
+    CachedPartition,
     FetchSession,
     FetchSessions,
     PartitionKey,
@@ -32,24 +32,24 @@ from penstock.partition.replicas import Replicas
 from penstock.partition.results import Fetched
 
 PARTITIONS_AT_ONCE_MAX = 200
-"""Partitions that one request looks at in one turn of the loop, of more one after another."""
+"""Partitions that a request reads in one turn of the loop; a larger request takes several turns."""
 
 RESTING_AT_ONCE_MAX = 1_000
-"""Partitions of one wait that rest from the start; of more, each rests when it has been notified."""
+"""A wait on at most so many partitions lets them rest from the start; on more, each from its first notification."""
 
-PartitionResult = tuple[FetchPartition, Fetched | BrokerError]
-"""A partition, and what it gave or why it gave nothing."""
+PartitionResult = tuple[CachedPartition, Fetched | BrokerError]
+"""A partition, and its records or its error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """How much a response may hold, and how little it should."""
+    """The most a response may hold, and the least that ends a wait."""
 
     bytes_min: int
     bytes_max: int
     read_committed: bool = False
     replica_id: int = -1
-    """The broker that fetches to keep a copy; negative: a consumer."""
+    """The broker that fetches as a follower; negative: a consumer."""
 
 
 def never_gone() -> bool:
@@ -61,28 +61,28 @@ class PartitionWatch:
     """One reader's watch on the replica of one partition.
 
     A session keeps its watches from one poll to the next, so that waiting on a thousand quiet partitions costs the same
-    as on one. A watch that is notified while no request waits closes by itself: the session has the partition marked as
-    active, and a reader that never comes back costs nothing more.
+    as on one. A watch that is notified while no request waits closes itself: the session has marked the partition as
+    active, and a reader that does not return costs nothing more.
     """
 
     __slots__ = ("held_back", "partition", "replica", "resting", "seen", "session", "stable", "watching")
 
-    def __init__(self, replica: Replica, partition: FetchPartition, session: FetchSession) -> None:
+    def __init__(self, replica: Replica, partition: CachedPartition, session: FetchSession) -> None:
         self.replica = replica
         self.partition = partition
         self.session = session
         self.seen = replica.watchers.readable_bytes
-        """What the replica had made visible when last looked at."""
+        """The replica's `readable_bytes` when last read."""
         self.stable = replica.offsets.last_stable
-        """Up to where committed data was counted."""
+        """The last stable offset when committed data was last counted."""
         self.held_back = False
         """Whether open transactions kept readers of committed data from bytes that `seen` includes."""
         self.watching = False
         self.resting = False
-        """Whether it waits for more than the next byte."""
+        """Whether it is notified only from some growth on."""
 
     def open(self) -> None:
-        """Hear of everything that happens from now on."""
+        """Be notified of every change from now on."""
         offsets = self.replica.offsets
         self.seen = self.replica.watchers.readable_bytes
         self.stable = offsets.last_stable
@@ -93,13 +93,13 @@ class PartitionWatch:
             self.replica.watch(self)
 
     def rest(self, grown_bytes: int) -> None:
-        """Hear of growth only when there is so much more than `seen`."""
+        """Be notified of growth only from `grown_bytes` more than `seen` on."""
         if grown_bytes > 1 or self.resting:
             self.resting = grown_bytes > 1
             self.replica.watch(self, grown_bytes)
 
     def grow(self) -> int:
-        """How many bytes there are more than `seen`, which then includes them."""
+        """The growth since `seen`, which then includes it."""
         grown = self.replica.watchers.readable_bytes - self.seen
         self.seen = self.replica.watchers.readable_bytes
         return grown
@@ -110,7 +110,7 @@ class PartitionWatch:
             self.replica.unwatch(self)
 
     def notify(self) -> None:
-        """The partition has news: mark it, and let the request that waits, if any, count what has grown."""
+        """Mark the partition as active, and let the request that waits, if any, count the growth."""
         self.resting = False
         grown = self.grow()
         session = self.session
@@ -123,9 +123,9 @@ class PartitionWatch:
             self.close()
 
     def grown_committed(self, grown: int) -> int:
-        """How much more committed data there is, where all readers see `grown` bytes more.
+        """The growth of committed data, where all data grew by `grown`.
 
-        A transaction's bytes become readable with its end, long after they were written: then the log is measured.
+        A transaction's bytes become readable when it ends, long after they were written: then the log is measured.
         """
         offsets = self.replica.offsets
         counted, self.stable = self.stable, offsets.last_stable
@@ -138,7 +138,7 @@ class PartitionWatch:
 
 
 class FetchJob:
-    """One request on its way to a response: its reading, its wait, and what it sends."""
+    """One fetch request: its reads, its wait, and its response."""
 
     __slots__ = (
         "_bytes_missing",
@@ -163,33 +163,33 @@ class FetchJob:
         self._session = session
         self._epoch = epoch
         self._urgent = False
-        """Whether a partition failed, or too much happened while it was read."""
+        """Whether a partition failed, or too many partitions grew during the read."""
         self.results: list[PartitionResult] = []
-        """What the last reading found, in the order of the request."""
+        """The results of the last read, in the order of the request."""
         self.bytes_read = 0
         self._timer: Timer | None = None
         self._completed: Callable[[], None] | None = None
-        """To be called when the wait ends, while there is one."""
+        """Called when the wait ends; None while the job does not wait."""
 
     @property
     def session_id(self) -> int:
-        """The session the request belongs to, if it came with one."""
+        """The id of the request's registered session, or `NO_SESSION`."""
         return self._session.id
 
     # Reading
 
     @property
     def is_large(self) -> bool:
-        """Whether there are too many partitions to look at in one turn of the loop: `read_in_turns` does it."""
+        """Whether there are too many partitions for one turn of the loop: `read_in_turns` reads them."""
         return len(self._session.active) > PARTITIONS_AT_ONCE_MAX
 
     @property
     def is_enough(self) -> bool:
-        """Whether what was read is worth sending now."""
+        """Whether the response should go out now."""
         return self._urgent or self.bytes_read >= self._limits.bytes_min or not len(self._session)
 
     def read(self) -> bool:
-        """Look at every partition that may have news. True when the response is not worth delaying."""
+        """Read every active partition. True when the response should go out now."""
         limits = self._limits
         session = self._session
         results: list[PartitionResult] = []
@@ -214,15 +214,15 @@ class FetchJob:
         return self.is_enough
 
     async def read_in_turns(self, turns: Turns, is_gone: Callable[[], bool] = never_gone) -> bool:
-        """`read` for many partitions, over as many turns of the loop as it takes.
+        """`read` for many partitions, over several turns of the loop.
 
-        A partition that grew after it was read is read again before the last turn ends, so that a wait that follows
-        misses nothing. For a client that `is_gone` it stops, without results.
+        A partition that grew after its read is read again in the last turn, so that a wait that follows misses nothing.
+        For a client that `is_gone` it stops, without results.
         """
         self._urgent = False
         self.bytes_read = 0
-        found: dict[FetchPartition, Fetched | BrokerError] = {}
-        readable: dict[FetchPartition, int] = {}
+        found: dict[CachedPartition, Fetched | BrokerError] = {}
+        readable: dict[CachedPartition, int] = {}
         for partition in list(self._session.active.values()):
             self._read_one(partition, found)
             readable[partition] = readable_in(partition)
@@ -240,7 +240,7 @@ class FetchJob:
         self.results = list(found.items())
         return self.is_enough
 
-    def _read_one(self, partition: FetchPartition, found: dict[FetchPartition, Fetched | BrokerError]) -> None:
+    def _read_one(self, partition: CachedPartition, found: dict[CachedPartition, Fetched | BrokerError]) -> None:
         before = found.pop(partition, None)
         if isinstance(before, Fetched):
             self.bytes_read -= len(before.records)
@@ -263,7 +263,7 @@ class FetchJob:
     # Waiting
 
     def wait(self, wait_ms: int, completed: Callable[[], None]) -> None:
-        """Wait for enough, read again and call back, once; a large job calls back to be read in turns.
+        """Wait for enough, then read again and call back once. A large job calls back unread, to be read in turns.
 
         A later request of the same session ends the wait.
         """
@@ -275,12 +275,12 @@ class FetchJob:
         self._completed = completed
         self._bytes_missing = self._limits.bytes_min - self.bytes_read
         self._grown: dict[PartitionWatch, int] = {}
-        """What each partition has more than when it was read."""
+        """The growth of each partition since its read."""
         self._resting: dict[PartitionWatch, None] = {}
         self._count = max(1, len(session))
         self._patience = self._bytes_missing // (2 * self._count)
-        """Bytes by which a partition grows before it is worth a notification."""
-        # Those without a result are settled: their watches are open.
+        """Bytes by which a partition has to grow to be notified."""
+        # Partitions without a result are settled: their watches are open.
         watches = [watch for partition, _ in self.results if isinstance(watch := partition.watch, PartitionWatch)]
         rests = self._patience > 1 and len(watches) <= RESTING_AT_ONCE_MAX
         for watch in watches:
@@ -316,12 +316,12 @@ class FetchJob:
                     partition.watch.close()
 
     def moved(self, watch: PartitionWatch, grown: int) -> None:
-        """A partition grew, or can no longer be read as before."""
+        """A partition grew, or cannot be read as before."""
         if self._is_over(watch, grown):
             self.complete()
             return
         if self._bytes_missing < self._count * self._patience:
-            # Those that rest may have enough between them: count them, and let them rest for less.
+            # The resting partitions may have enough together: count them, and let them rest for less.
             resting, self._resting = self._resting, {}
             if any(self._is_over(each, each.grow()) for each in resting):
                 self.complete()
@@ -332,10 +332,10 @@ class FetchJob:
         self._rest(watch)
 
     def _rest(self, watch: PartitionWatch) -> None:
-        """Let a partition be quiet until it has grown by its share of half of what is missing.
+        """Let a partition rest until it has grown by its share of half of the missing bytes.
 
-        Together they then have less than is missing, so that none has to be asked. Bytes that open transactions hold
-        back become readable without growth: a reader of committed data watches everything while there are some.
+        All resting partitions together then lack bytes for sure, so that they need not be counted. Bytes that open
+        transactions hold back become readable without growth: with such bytes, a reader of committed data never rests.
         """
         patience = min(self._patience, watch.partition.bytes_max - self._grown.get(watch, 0))
         if patience > 1 and not (self._limits.read_committed and watch.held_back):
@@ -345,7 +345,7 @@ class FetchJob:
             watch.rest(0)
 
     def _is_over(self, watch: PartitionWatch, grown: int) -> bool:
-        """Count what a partition has more; whether that ends the wait."""
+        """Count the growth of a partition; whether that ends the wait."""
         offsets = watch.replica.offsets
         wanted = watch.partition
         if not isinstance(watch.replica.role, Leader) or wanted.fetch_offset < offsets.log_start:
@@ -357,24 +357,24 @@ class FetchJob:
             try:
                 grown = watch.grown_committed(grown)
             except BrokerError:
-                # The log cannot be read: reading it once more gives the error to the client.
+                # The log cannot be read: the read that follows returns the error to the client.
                 return True
         self._bytes_missing -= grown
         total = self._grown[watch] = self._grown.get(watch, 0) + grown
-        # A partition that has given all it may is not worth waiting for, even if others lack bytes.
+        # One partition has reached its own limit: respond, even if the request lacks bytes.
         return self._bytes_missing <= 0 or total >= wanted.bytes_max
 
     # Responding
 
     def response(self, now_ms: int) -> tuple[int, list[PartitionResult]]:
-        """The id of the session and what to send; `InvalidFetchSessionEpoch` when the response has been overtaken.
+        """Session id and results to send; raises `InvalidFetchSessionEpoch` when a later request has arrived.
 
-        Call it when the response goes out and not before: it notes what the reader then knows.
+        Call it only when the response goes out: it updates what the session has sent.
         """
         session = self._session
         if session.id == NO_SESSION:
             if self._epoch != EPOCH_INITIAL or not self._fetches.sessions.register(session, now_ms):
-                # Nothing is kept: not even for the collector of cycles.
+                # Break the reference cycle, so that the session is freed without the garbage collector.
                 for partition, _ in self.results:
                     partition.watch = None
                 return NO_SESSION, self.results
@@ -391,14 +391,14 @@ class FetchJob:
         return session.id, worth_sending
 
 
-def readable_in(partition: FetchPartition) -> int:
-    """What the partition's replica has made visible so far; 0 where there is none."""
+def readable_in(partition: CachedPartition) -> int:
+    """The `readable_bytes` of the partition's replica; 0 where there is none."""
     watch = partition.watch
     return watch.replica.watchers.readable_bytes if isinstance(watch, PartitionWatch) else 0
 
 
-def news(partition: FetchPartition, outcome: Fetched | BrokerError) -> bool:
-    """Note what is sent of a partition; False when nothing of it is new."""
+def news(partition: CachedPartition, outcome: Fetched | BrokerError) -> bool:
+    """Note what is sent for a partition; False when nothing in it is new."""
     if isinstance(outcome, BrokerError):
         return partition.note_response(0, -1, -1, failed=True)
     return partition.note_response(len(outcome.records), outcome.high_watermark, outcome.log_start, failed=False)
@@ -414,7 +414,7 @@ class Fetches:
         self.sessions = sessions
         self.timers = timers
         self.waiting = 0
-        """Requests that wait for something to read."""
+        """Number of requests that wait."""
 
     def begin(
         self,
@@ -423,17 +423,17 @@ class Fetches:
         session_id: int,
         epoch: int,
         by_topic_id: bool,
-        asked: Sequence[FetchPartition],
+        asked: Sequence[CachedPartition],
         forgotten: Iterable[PartitionKey] = (),
         now_ms: int,
         privileged: bool = False,
     ) -> FetchJob:
-        """Take a request in; raises the errors of its session."""
+        """Start a request; raises the errors of its session."""
         if epoch not in (EPOCH_INITIAL, EPOCH_FINAL):
             session = self.sessions.resume(session_id, epoch, by_topic_id, asked, forgotten, now_ms)
             if session is not None:
                 return FetchJob(self, limits, session, epoch)
-            # It forgot its last partition and is closed.
+            # The request forgot the last partition and closed the session.
             asked = ()
         else:
             self.sessions.close(session_id)
@@ -441,14 +441,14 @@ class Fetches:
 
     def look(
         self,
-        partition: FetchPartition,
+        partition: CachedPartition,
         session: FetchSession,
         limits: FetchLimits,
         bytes_left: int,
         *,
         at_least_one: bool,
     ) -> Fetched | None:
-        """Read one partition; None when its reader knows all of it: then it is watched from now on."""
+        """Read one partition; None when the reader has everything: the partition is then settled and watched."""
         watch = partition.watch
         if not isinstance(watch, PartitionWatch) or not isinstance(watch.replica.role, Leader):
             partition.unwatch()

@@ -1,19 +1,19 @@
-"""Fetch sessions: a reader names its partitions once and then only what changes, and is answered likewise.
+"""Fetch sessions: incremental requests name only partitions that changed, and so do the responses.
 
-A reader of a thousand quiet partitions would otherwise send and receive all thousand at each poll. A session remembers
-what the reader asked and what it was last sent; the next response leaves out what has not changed.
+Without a session, a reader of a thousand quiet partitions sends and receives all thousand at each poll. A session keeps
+the reader's last request and response for each partition; the next response leaves out what has not changed.
 
-Nor does a quiet partition cost anything here: a session keeps apart the partitions that may have news (`active`). The
-broker settles one when it has looked and found nothing, and activates it when its log moves.
+A quiet partition costs the broker nothing either: a session knows which partitions may have news (`active`). The broker
+settles a partition that has nothing new, and activates it when its log changes.
 
-A full request is served from a session, too, one that is not registered; it is registered with the response if the
-request asked for that and there is room.
+A full request is served from an unregistered session; its response registers the session if the request asked for one
+and there is room.
 
 Requests carry a session id and an epoch:
 
     id 0, epoch 0     a full request that asks for a session
     any id, epoch -1  a full request without one; the session named, if any, is closed
-    id n, epoch 0     close session n and ask for a new one
+    id n, epoch 0     close session n and open a new one
     id n, epoch k     the k-th incremental request of session n; k wraps from 2^31 - 1 to 1
 """
 
@@ -30,7 +30,7 @@ EPOCH_FINAL = -1
 EPOCH_MAX = 2**31 - 1
 SESSION_ID_MAX = 2**31 - 1
 IDLE_MS_BEFORE_EVICTION = 120_000
-"""A session is safe from being replaced by a bigger one for this long, and stale when unused for longer."""
+"""A session younger than this is not evicted for a bigger one; a session unused for longer may always be evicted."""
 
 PartitionKey = tuple[object, int]
 """Topic (its id as bytes or its name, as the request has it) and partition index."""
@@ -47,7 +47,7 @@ class Watch(Protocol):
     """A watch on the replica of a partition."""
 
     def close(self) -> None:
-        """Be notified no more."""
+        """Stop notifications."""
         ...
 
 
@@ -55,12 +55,12 @@ class WaitingFetch(Protocol):
     """A request that waits until there is enough to read."""
 
     def complete(self) -> None:
-        """Stop waiting and respond with what there is."""
+        """Stop waiting and respond with the records available."""
         ...
 
 
-class FetchPartition:
-    """What a reader asks of one partition, and what it was last sent of it."""
+class CachedPartition:
+    """A reader's request for one partition, and the offsets it was last sent."""
 
     __slots__ = (
         "bytes_max",
@@ -95,14 +95,14 @@ class FetchPartition:
         self.high_watermark = -1
         self.log_start = -1
         self.watch: Watch | None = None
-        """The watch on its replica, once that has been found."""
+        """The watch on its replica; None before the first read."""
 
     @property
     def key(self) -> PartitionKey:
         return (self.topic, self.partition)
 
-    def ask(self, request: "FetchPartition") -> None:
-        """Take over the request's side; what was last sent stays."""
+    def ask(self, request: "CachedPartition") -> None:
+        """Replace the request; the offsets last sent stay."""
         self.fetch_offset = request.fetch_offset
         self.bytes_max = request.bytes_max
         self.leader_epoch = request.leader_epoch
@@ -115,9 +115,9 @@ class FetchPartition:
             self.watch = None
 
     def note_response(self, records_size: int, high_watermark: int, log_start: int, failed: bool) -> bool:
-        """Note what is about to be sent; False when nothing of it is new and the response may leave it out.
+        """Note what is about to be sent; False when nothing in it is new and the response may leave it out.
 
-        An error is always sent, and the watermark forgotten with it, so that the recovery is sent too.
+        An error is always sent. It resets the high watermark, so that the recovery is sent too.
         """
         news = failed or records_size > 0 or high_watermark != self.high_watermark or log_start != self.log_start
         self.high_watermark = -1 if failed else high_watermark
@@ -142,37 +142,37 @@ class FetchSession:
         "waiting",
     )
 
-    def __init__(self, partitions: Iterable[FetchPartition], *, privileged: bool, by_topic_id: bool) -> None:
-        """Of partitions that are named more than once, the last counts."""
+    def __init__(self, partitions: Iterable[CachedPartition], *, privileged: bool, by_topic_id: bool) -> None:
+        """A partition named more than once counts as named last."""
         self.id = NO_SESSION
-        """Chosen when it is registered."""
+        """Assigned by `FetchSessions.register`."""
         self.privileged = privileged
         self.by_topic_id = by_topic_id
         self.created_ms = 0
         self.used_ms = 0
         self.epoch = EPOCH_FIRST
         self.size = 0
-        """Partitions when last used, which is what eviction goes by."""
+        """Number of partitions when last used; eviction compares it."""
         self.closed = False
-        self._partitions: dict[PartitionKey, FetchPartition] = {
+        self._partitions: dict[PartitionKey, CachedPartition] = {
             (partition.topic, partition.partition): partition for partition in partitions
         }
         self.active = self._partitions
-        """Those that may have news, in the order in which they are to be served: all of them until it is registered."""
+        """Partitions that may have news, in the order of serving: all of them until the session is registered."""
         self.waiting: WaitingFetch | None = None
-        """The request that waits; one at a time does."""
+        """The request that waits; at most one."""
 
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def __iter__(self) -> Iterator[FetchPartition]:
+    def __iter__(self) -> Iterator[CachedPartition]:
         return iter(self._partitions.values())
 
-    def get(self, key: PartitionKey) -> FetchPartition | None:
+    def get(self, key: PartitionKey) -> CachedPartition | None:
         return self._partitions.get(key)
 
-    def update(self, asked: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
-        """Apply an incremental request: the partitions it names are looked at again."""
+    def update(self, asked: Iterable[CachedPartition], forgotten: Iterable[PartitionKey]) -> None:
+        """Apply an incremental request: the partitions it names become active."""
         partitions = self._partitions
         active = self.active
         for request in asked:
@@ -189,18 +189,18 @@ class FetchSession:
                 active.pop(key, None)
                 held.unwatch()
 
-    def settle(self, partition: FetchPartition) -> None:
-        """Nothing new there: leave it alone until it is activated or asked for again."""
+    def settle(self, partition: CachedPartition) -> None:
+        """The partition has nothing new: skip it until it is activated or requested again."""
         self.active.pop((partition.topic, partition.partition), None)
 
-    def activate(self, partition: FetchPartition) -> None:
-        """Its log moved, or its replica is gone: look again at the next poll."""
+    def activate(self, partition: CachedPartition) -> None:
+        """The partition's log changed, or its replica is gone: read it at the next poll."""
         key = (partition.topic, partition.partition)
         if self._partitions.get(key) is partition:
             self.active[key] = partition
 
-    def served(self, partition: FetchPartition) -> None:
-        """It gave records: it goes to the end of the line, so that no partition starves behind a busy one."""
+    def served(self, partition: CachedPartition) -> None:
+        """The partition gave records: move it to the end, so that no partition starves behind a busy one."""
         key = (partition.topic, partition.partition)
         if self._partitions.pop(key, None) is not None:
             self._partitions[key] = partition
@@ -208,12 +208,12 @@ class FetchSession:
             self.active[key] = partition
 
     def check_response(self, request_epoch: int) -> None:
-        """A response that waited is void when a later request of the session has been taken in the meantime."""
+        """Raise for a response that waited while a later request of the session arrived."""
         if self.epoch != epoch_after(request_epoch):
             raise InvalidFetchSessionEpoch()
 
     def close(self) -> None:
-        """Watch no partition any more, and end the wait of the request that waits."""
+        """Stop watching the partitions, and complete the request that waits."""
         if not self.closed:
             self.closed = True
             for partition in self._partitions.values():
@@ -223,21 +223,21 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The sessions of one broker: at most `slots_max`, the stalest and then the smallest making room.
+    """The sessions of one broker: at most `slots_max`; the stalest, then the smallest is evicted for a new one.
 
-    A newcomer may replace a session that has not been used for two minutes; or, when it is privileged (a follower) and
-    the other is not; or when it has at least as many partitions and the other is at least two minutes old.
+    A new session may evict one that has been unused for two minutes, or an unprivileged one if it is privileged itself
+    (a follower's), or one that is at least two minutes old if it has at least as many partitions.
     """
 
     __slots__ = ("_choose_id", "_sessions", "_stale", "evictions", "partitions_cached", "slots_max")
 
     def __init__(self, slots_max: int, choose_id: Callable[[int], int]) -> None:
-        """`choose_id(bound)` gives a number below the bound; ids are chosen, not counted, so that none is guessed."""
+        """`choose_id(bound)` gives a random number below the bound, so that clients cannot guess ids."""
         self.slots_max = slots_max
         self._choose_id = choose_id
         self._sessions: dict[int, FetchSession] = {}
         self._stale: list[tuple[int, int]] = []
-        """A heap of (last use as of its push, id); an entry whose session was used since is pushed again when met."""
+        """Heap of (last use when pushed, id); an entry whose session was used since is pushed again at the top."""
         self.evictions = 0
         self.partitions_cached = 0
 
@@ -252,13 +252,13 @@ class FetchSessions:
         session_id: int,
         epoch: int,
         by_topic_id: bool,
-        asked: Iterable[FetchPartition],
+        asked: Iterable[CachedPartition],
         forgotten: Iterable[PartitionKey],
         now_ms: int,
     ) -> FetchSession | None:
-        """The session of an incremental request, brought up to date and its epoch moved on.
+        """The session of an incremental request, updated and with the next epoch.
 
-        None when the request forgot the last partition: the session is closed, and there is nothing to answer with.
+        None when the request forgot the last partition: the session is closed, and the response is empty.
         """
         session = self._sessions.get(session_id)
         if session is None:
@@ -280,7 +280,7 @@ class FetchSessions:
         return session
 
     def close(self, session_id: int) -> None:
-        """A full request that names a session closes it."""
+        """Close the session that a full request names, if there is one."""
         session = self._sessions.get(session_id)
         if session is not None:
             self._remove(session)
@@ -319,7 +319,7 @@ class FetchSessions:
         return True
 
     def _stalest(self) -> FetchSession | None:
-        """The session longest unused. Amortised: each use since a push costs one more push, here and nowhere else."""
+        """The session unused for longest. Amortised: each use costs at most one more push, here."""
         heap = self._stale
         if len(heap) > 4 * self.slots_max + 64:
             heap[:] = [(session.used_ms, session.id) for session in self._sessions.values()]
@@ -337,7 +337,7 @@ class FetchSessions:
         return None
 
     def _least_valuable(self, privileged: bool) -> FetchSession | None:
-        """Sessions count as young until used at the age of two minutes; the young are only a follower's to replace."""
+        """The first candidate for eviction. Only a follower may evict a session not used since two minutes of age."""
         replaceable = (
             session
             for session in self._sessions.values()

@@ -1,7 +1,7 @@
 """Rules of the replica that follows a leader: where to fetch from, where to truncate to, what is committed.
 
-No I/O: the replica reports what was appended, flushed or cut, and each method returns what moved or what to do. With
-`leader` this is the only module that assigns an offset of a replica.
+No I/O: the replica reports appends, flushes and truncations, and each method returns what moved or what to do. Only
+this module and `leader` assign the offsets of a replica.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchFrom:
-    """What the next fetch of a follower asks its leader for; its offset is the follower's acknowledgement."""
+    """The next fetch of a follower from its leader; its offset is the follower's acknowledgement."""
 
     leader: int
     leader_epoch: int
@@ -27,15 +27,15 @@ class FetchFrom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncateTo:
-    """Cut the log: the leader's history differs from here on."""
+    """Truncate the log to `offset`, where the leader's history begins to differ."""
 
     offset: int
     below_high_watermark: bool
-    """Whether that takes back what was known to be committed, which must be reported."""
+    """Whether that truncates committed records, which must be reported."""
 
 
 class Follower:
-    """A replica that follows a leader, or waits to hear of one."""
+    """A replica that follows a leader, or waits for one to be elected."""
 
     __slots__ = (
         "_leader_high_watermark",
@@ -65,7 +65,7 @@ class Follower:
         self.offsets = offsets
         self.producers = producers
         self.in_sync_min = in_sync_min
-        """Of the topic, for when this replica leads."""
+        """The topic's `min.insync.replicas`, for when this replica leads."""
         self.flush_group = flush_group
         self.leader = leader
         self.leader_epoch = leader_epoch
@@ -78,7 +78,7 @@ class Follower:
         self.in_sync_min = in_sync_min
         self.flush_group = flush_group
         if not flush_group:
-            # What waited for the disk no longer does.
+            # Unflushed records count as held from now on.
             self.offsets.local_end = self.offsets.log_end
         return self._advance()
 
@@ -86,7 +86,7 @@ class Follower:
         check_epoch(epoch, self.leader_epoch)
 
     def fetch_from(self) -> FetchFrom | None:
-        """What to ask the leader for next; None while there is no leader."""
+        """The next fetch from the leader; None while there is no leader."""
         if self.leader == NO_LEADER:
             return None
         offsets = self.offsets
@@ -98,7 +98,7 @@ class Follower:
         )
 
     def replicated(self, log_end: int, leader_high_watermark: int) -> bool:
-        """The log grew to `log_end` by what the leader sent; True when the high watermark moved."""
+        """The log grew to `log_end` by the leader's records; True when the high watermark moved."""
         offsets = self.offsets
         assert log_end >= offsets.log_end, f"log end went back from {offsets.log_end} to {log_end}"
         offsets.log_end = log_end
@@ -126,16 +126,16 @@ class Follower:
         return True
 
     def diverged(self, leader_epoch_end: int, own_epoch_end: int) -> TruncateTo:
-        """Where to cut, given the ends of the newest epoch that leader and follower may share.
+        """Where to truncate to, given the ends of the newest epoch that leader and follower may share.
 
-        The next fetch tells whether the histories agree now; if not, it names an earlier epoch. The high watermark is
-        never what to cut to: a follower's may lag what it holds and the leader has committed.
+        The next fetch shows whether the histories agree now; if not, its response names an earlier epoch. Truncating to
+        the high watermark would be wrong: a follower's may lag behind records it holds that the leader has committed.
         """
         offset = min(leader_epoch_end, own_epoch_end, self.offsets.log_end)
         return TruncateTo(offset=offset, below_high_watermark=offset < self.offsets.high_watermark)
 
     def truncated(self, log_end: int, producers: ProducerTable) -> None:
-        """The log was cut; `producers` are those of what is left."""
+        """The log was truncated; `producers` are those of the rest."""
         offsets = self.offsets
         assert log_end <= offsets.log_end, f"a cut to {log_end}, beyond the log's end {offsets.log_end}"
         self.producers = producers
@@ -146,5 +146,5 @@ class Follower:
         stabilise(offsets, producers)
 
     def log_start_moved(self, log_start: int) -> None:
-        """Records below `log_start` were deleted. Only committed ones may be."""
+        """Records below `log_start`, all of them committed, were deleted."""
         move_log_start(self.offsets, self.producers, log_start)

@@ -1,7 +1,7 @@
 """Rules of the replica that leads a partition: what is committed, who is in sync, and which ISR to propose.
 
 No I/O and no clock: the replica reports appends, flushes and followers' fetches, and each method returns what moved and
-what to do. With `follower` this is the only module that assigns an offset of a replica.
+what to do. Only this module and `follower` assign the offsets of a replica.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,22 +30,22 @@ class FollowerProgress:
         self.log_end = UNKNOWN_OFFSET
         self.log_start = UNKNOWN_OFFSET
         self.caught_up_ms = now_ms
-        """When it was last known to have caught up. Starts with the epoch: no follower lags behind a new leader."""
+        """When it was last known to be caught up. Starts with the epoch: no follower lags behind a new leader."""
         self.fetched_ms = 0
         self.leader_log_end_at_fetch = UNKNOWN_OFFSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerFetched:
-    """What a follower's fetch moved, and what the leader should do next."""
+    """The effect of a follower's fetch, and the ISR change that it allows."""
 
     high_watermark_moved: bool
     propose_isr: frozenset[int] | None
-    """The ISR to ask the controller for; the driver calls `propose` when it does."""
+    """The ISR to propose to the controller; the driver calls `propose` when it does."""
 
 
 def stabilise(offsets: Offsets, producers: ProducerTable) -> None:
-    """Readers of committed data stop where the oldest undecided transaction begins."""
+    """Set the last stable offset: where the oldest undecided transaction begins, or the high watermark."""
     high_watermark = offsets.high_watermark
     producers.advance(high_watermark)
     first_unstable = producers.first_unstable
@@ -56,7 +56,7 @@ def stabilise(offsets: Offsets, producers: ProducerTable) -> None:
 
 
 def move_log_start(offsets: Offsets, producers: ProducerTable, log_start: int) -> None:
-    """Records below `log_start` were deleted. Only committed ones may be."""
+    """Records below `log_start`, all of them committed, were deleted."""
     if log_start > offsets.high_watermark:
         raise OffsetOutOfRange(
             f"Cannot increment the log start offset to {log_start} since it is larger than the high watermark "
@@ -101,7 +101,7 @@ class Leader:
         epoch_start: int | None = None,
         progress: Mapping[int, FollowerProgress] | None = None,
     ) -> None:
-        """`epoch_start` and `progress` are what an earlier decision of the same epoch left: only its fetches count."""
+        """`epoch_start` and `progress` are of an earlier decision in the same epoch: only its fetches count."""
         assert decided.leader == broker_id, f"broker {broker_id} is not the leader, {decided.leader} is"
         self.broker_id = broker_id
         self.offsets = offsets
@@ -111,7 +111,7 @@ class Leader:
         self.replicas = decided.replicas
         self.isr = frozenset(decided.isr)
         self.isr_proposed = self.isr
-        """What the leader has asked the controller for; equal to `isr` when no proposal is in flight."""
+        """The ISR proposed to the controller; equal to `isr` when no proposal is in flight."""
         self.epoch_start = offsets.log_end if epoch_start is None else epoch_start
         """Where this leader epoch begins in the log."""
         known = progress or {}
@@ -132,17 +132,17 @@ class Leader:
         self.flush_group = flush_group
         self._settle()
         if not flush_group:
-            # What waited for the disk no longer does.
+            # Unflushed records count as held from now on.
             self.offsets.local_end = self.offsets.log_end
         return self._advance()
 
     def _settle(self) -> None:
         self._is_alone = not self.followers and not self.flush_group
-        """Whether an append is committed by itself: no follower has to hold it, and the page cache counts."""
+        """Whether an append commits at once: there are no followers, and the page cache counts as held."""
         self._in_sync_needed = min(self.in_sync_min, len(self.replicas))
         """`min.insync.replicas`, or all replicas where there are fewer."""
         self.too_few_in_sync = len(self.isr) < self._in_sync_needed
-        """Whether acks=all is refused and the high watermark stands."""
+        """Whether acks=all is refused and the high watermark does not advance."""
 
     def check_epoch(self, epoch: int) -> None:
         check_epoch(epoch, self.leader_epoch)
@@ -152,8 +152,7 @@ class Leader:
     def appended(self, base: int, end: int) -> bool:
         """The log grew by the batch from `base` to `end`; True when the high watermark moved.
 
-        Where the disk is what counts (`flush=group`) only the log end moves: readers see nothing that a power cut could
-        take back.
+        With `flush=group` only the log end moves: readers see no record that a power failure could lose.
         """
         offsets = self.offsets
         assert base == offsets.log_end, f"a batch at {base}, the log ended at {offsets.log_end}"
@@ -182,8 +181,8 @@ class Leader:
     def _advance(self) -> bool:
         """Raise the high watermark to the least held end over the maximal ISR; True when it moved.
 
-        It only rises, also when a replica that lags joins the ISR: what was read stays readable. And it stands while
-        the ISR is too small, or what is read might be lost with the last replica that has it.
+        It never falls, even when a lagging replica joins the ISR: records once readable stay readable. While the ISR is
+        too small it does not advance, or readers might see records that are lost with the last replica.
         """
         if self.too_few_in_sync:
             return False
@@ -200,7 +199,7 @@ class Leader:
         return True
 
     def check_enough_in_sync(self) -> None:
-        """acks=all promises `min.insync.replicas` copies: refuse before writing what cannot be promised."""
+        """Refuse an acks=all write, before it is appended, while the ISR is below `min.insync.replicas`."""
         if self.too_few_in_sync:
             raise NotEnoughReplicas(
                 f"The size of the current ISR {sorted(self.isr)} is insufficient to satisfy the min.isr requirement "
@@ -208,7 +207,7 @@ class Leader:
             )
 
     def committed(self, end: int) -> bool:
-        """Whether acks=all may acknowledge everything below `end`; raises when it is written but not safe."""
+        """Whether acks=all may acknowledge everything below `end`; raises when the ISR shrank after the append."""
         if self.offsets.high_watermark < end:
             return False
         if len(self.isr_maximal) < self._in_sync_needed:
@@ -220,26 +219,26 @@ class Leader:
         return self.offsets.high_watermark >= self.epoch_start
 
     def log_start_moved(self, log_start: int) -> None:
-        """Records below `log_start` were deleted. Only committed ones may be."""
+        """Records below `log_start`, all of them committed, were deleted."""
         move_log_start(self.offsets, self.producers, log_start)
 
     # Followers and the ISR
 
     @property
     def isr_maximal(self) -> frozenset[int]:
-        """The replicas that may be in sync: committed or asked for.
+        """The replicas that may be in sync: the ISR and the proposed one.
 
-        A replica the controller may already have admitted must hold what is called committed, and one that the leader
-        asked to drop counts until the drop is written.
+        The controller may already have added a proposed replica, so committed records need its copy; a replica proposed
+        for removal counts until the removal is written.
         """
         return self.isr | self.isr_proposed
 
     def follower_fetched(
         self, follower: int, epoch: int, from_offset: int, log_start: int, now_ms: int
     ) -> FollowerFetched:
-        """Note how far a follower is: it holds everything below the offset that it fetches from.
+        """Record a follower's progress: it holds everything below the offset that it fetches from.
 
-        There is no other acknowledgement, and only a fetch of the current epoch counts as one.
+        There is no other acknowledgement, and only a fetch of the current leader epoch counts.
         """
         self.check_epoch(epoch)
         progress = self.followers.get(follower)
@@ -259,14 +258,14 @@ class Leader:
         return FollowerFetched(high_watermark_moved=moved, propose_isr=self.isr | {follower} if joins else None)
 
     def may_join(self, follower: int) -> bool:
-        """In sync means: holds all that is committed, and at least up to where this epoch began."""
+        """Whether a follower may join the ISR: it holds all committed records, and the log up to this epoch's start."""
         progress = self.followers.get(follower)
         if progress is None or follower in self.isr_maximal:
             return False
         return progress.log_end >= self.offsets.high_watermark and progress.log_end >= self.epoch_start
 
     def laggards(self, now_ms: int, lag_ms_max: int) -> frozenset[int]:
-        """ISR members not caught up within `lag_ms_max`."""
+        """ISR members that have not caught up within `lag_ms_max`."""
         log_end = self.offsets.log_end
         return frozenset(
             replica
@@ -278,7 +277,7 @@ class Leader:
         )
 
     def isr_without_laggards(self, now_ms: int, lag_ms_max: int) -> frozenset[int] | None:
-        """The ISR to propose because members lag; None when none do, or when a proposal is in flight."""
+        """The ISR to propose without lagging members; None when none lag, or when a proposal is in flight."""
         if self.is_proposing:
             return None
         remaining = self.isr - self.laggards(now_ms, lag_ms_max)
@@ -290,7 +289,7 @@ class Leader:
         return self.isr_proposed != self.isr
 
     def propose(self, isr: Iterable[int]) -> None:
-        """Another ISR is being asked for: from now on its members count, and the leader is always one of them."""
+        """An ISR proposal was sent: its members, always including the leader, count from now on."""
         proposed = frozenset(isr)
         assert not self.is_proposing, "an ISR change is in flight already"
         assert self.broker_id in proposed, "the leader is in its ISR"

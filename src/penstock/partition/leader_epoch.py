@@ -3,11 +3,11 @@
 from penstock.model.generated_errors import FencedLeaderEpoch, UnknownLeaderEpoch
 
 NO_EPOCH = -1
-"""The epoch of a client that does not know it, and of a replica that has not heard of a leader."""
+"""The epoch of a client that does not know it, and of a replica that has had no leader yet."""
 
 
 def check_epoch(epoch: int, leader_epoch: int) -> None:
-    """Refuse a request that knows an older leader, or a newer one than this replica; `NO_EPOCH` asks for no check."""
+    """Refuse a request whose leader epoch is older or newer than this replica's; `NO_EPOCH` is not checked."""
     if epoch in (leader_epoch, NO_EPOCH):
         return
     if epoch < leader_epoch:

@@ -7,9 +7,9 @@ from penstock.model.errors import BrokerError
 
 
 class OffsetWaiters:
-    """Waiters, each with the offset at which it completes; one that is abandoned is forgotten.
+    """Waiters, each with the offset at which it completes; an abandoned one is removed.
 
-    They complete in turns of their own: who moves an offset is in the middle of an append, or serves others as well.
+    They complete in later turns of the event loop: the code that moves an offset is in the middle of an append.
     """
 
     __slots__ = ("_waiting",)
@@ -21,14 +21,14 @@ class OffsetWaiters:
         return len(self._waiting)
 
     def wait(self, end: int) -> Deferred[None]:
-        """Completes when everything below `end` is safe."""
+        """A waiter that completes when everything below `end` is safe."""
         waiter: Deferred[None] = Deferred()
         waiter.on_abandon = lambda: self._waiting.pop(waiter, None)
         self._waiting[waiter] = end
         return waiter
 
     def reach(self, end: int) -> None:
-        """Everything below `end` is safe now."""
+        """Complete the waiters for offsets up to `end`."""
         waiting = self._waiting
         if waiting:
             ready = [waiter for waiter, wanted in waiting.items() if wanted <= end]

@@ -3,8 +3,8 @@
     log_start <= last_stable <= high_watermark <= local_end <= log_end
 
 Readers see records below the high watermark, which every in-sync replica holds; readers of committed data see those
-below the last stable offset, before which no transaction is undecided. Everything may read the offsets; only the rules
-in `leader` and `follower` assign them.
+below the last stable offset, before which no transaction is undecided. Any code may read the offsets; only the rules in
+`leader` and `follower` assign them.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Offsets:
     def recovered(
         cls, *, log_start: int, log_end: int, high_watermark: int, durable_end: int | None = None
     ) -> "Offsets":
-        """The offsets of a log that was just opened. `durable_end` is given where only the disk counts."""
+        """The offsets of a log that was just opened. `durable_end` is given where only flushed records count."""
         assert 0 <= log_start <= log_end, f"log start {log_start} beyond log end {log_end}"
         high_watermark = min(max(high_watermark, log_start), log_end)
         return cls(
@@ -40,7 +40,7 @@ class Offsets:
         )
 
     def check_readable(self, offset: int, tp: TopicPartition) -> None:
-        """Raise for an offset outside of the log: between its start and its end it is or will be readable."""
+        """Raise for an offset outside of the log; an offset inside is or will become readable."""
         if offset < self.log_start or offset > self.log_end:
             raise OffsetOutOfRange(
                 f"Received request for offset {offset} for partition {tp}, but we only have log segments from offset "

@@ -1,6 +1,6 @@
-"""Making a partition's producer table from its log: the newest snapshot, then every batch behind it.
+"""Rebuilds a partition's producer table from its log: the newest snapshot, then every batch after it.
 
-The same batches say which transactions were aborted, so the index of those is put right on the way.
+The same batches show which transactions were aborted, so that the transaction index is corrected on the way.
 """
 
 from typing import NamedTuple
@@ -17,17 +17,17 @@ from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
 
 
 class Replayed(NamedTuple):
-    """What a log says of its producers."""
+    """The producers of a log, rebuilt by a replay."""
 
     table: ProducerTable
     snapshot_at: int
     """The offset of the snapshot it started from; -1: none."""
     rebuilt: int
-    """Files of the index of aborted transactions that did not agree with the log, and do now."""
+    """Number of transaction index files that disagreed with the log and were rewritten."""
 
 
 class Replay:
-    """A producer table on its way through a log, and the aborts it has met. Reads each batch once."""
+    """Builds a producer table and the list of aborts from a log, reading each batch once."""
 
     def __init__(self, view: LogView, now_ms: int, idle_ms_max: int) -> None:
         self._view = view
@@ -60,7 +60,7 @@ class Replay:
         )
 
     def _replay_marker(self, batch: BatchAt, seen_ms: int) -> None:
-        """What ended it is in the record itself; compaction may have emptied the batch, and the end stands."""
+        """Replay a marker. Compaction may have emptied its batch; it ends the transaction all the same."""
         header = batch.header
         aborted, coordinator_epoch = False, -1
         if header.record_count > 0:
@@ -86,8 +86,8 @@ class Replay:
 def replay_producers(view: LogView, high_watermark: int, now_ms: int, idle_ms_max: int) -> Replayed:
     """The table as of the view's end. May read much.
 
-    A transaction stays undecided for readers until the high watermark has passed its marker: beyond that, another
-    leader may yet cut the marker off.
+    A transaction stays undecided for readers until the high watermark has passed its marker: until then, the marker may
+    be truncated under another leader.
     """
     replay = Replay(view, now_ms, idle_ms_max)
     found = producer_snapshot.load_latest(view.disk, view.path, view.log_start, view.log_end)
@@ -103,7 +103,7 @@ def replay_producers(view: LogView, high_watermark: int, now_ms: int, idle_ms_ma
 
 
 def rebuild_aborted(view: LogView, start: int, replay: Replay) -> int:
-    """Files of the index that were not as the log says; one that cannot be read takes a look at the whole log."""
+    """Correct the transaction index; returns how many files changed. An unreadable file needs a replay of all."""
     try:
         return txn_rebuild.rebuild(view, start, replay.aborts)
     except TxnIndexDamaged:

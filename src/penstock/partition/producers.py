@@ -1,9 +1,9 @@
-"""What a partition remembers of its producers, so that a retry is never written twice and a zombie never at all.
+"""The producer state of a partition: recognises retries of batches in the log, and fences zombies.
 
-Per producer: its epoch, its last five batches and the first offset of its open transaction. A batch is in one of four
-relations to that memory: next in sequence (append it), one of the five (answer as before), out of sequence, or fenced.
+Per producer: its epoch, its last five batches and the first offset of its open transaction. A batch is next in sequence
+(append it), a retry of one of the five (respond as before), out of sequence, or fenced.
 
-The table is a function of the log: `record` and `record_marker` also replay it, and a snapshot is only a shorter way.
+The table is a function of the log: `record` and `record_marker` also replay it, and a snapshot only shortens that.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,10 +23,10 @@ BATCHES_KEPT = 5
 
 SEQUENCE_MAX = 2**31 - 1
 PRODUCERS_MAX = 100_000
-"""Producers one partition remembers; beyond it the tenth that has been silent longest is forgotten."""
+"""Producers that one partition remembers; at the limit it forgets the tenth of them that is idle longest."""
 
 RELOAD_GRACE_MS = 15 * 60 * 1000
-"""A producer found in the log at start is kept this long whatever its timestamps say: it may be about to retry."""
+"""Least time to keep a producer that was read from the log at start, however old its timestamps: it may retry."""
 
 NO_EPOCH = -1
 NO_SEQUENCE = -1
@@ -34,7 +34,7 @@ NO_OFFSET = -1
 
 
 class Duplicate(NamedTuple):
-    """The batch is in the log already: the response it got then is the response it gets now."""
+    """Where in the log the batch already is: its retry gets the response of the first append."""
 
     base_offset: int
     last_offset: int
@@ -42,18 +42,18 @@ class Duplicate(NamedTuple):
 
 
 BatchSeen = tuple[int, int, int, int]
-"""One of the last five batches: last sequence, last offset, offset delta, timestamp. Plain: one is made per append."""
+"""One of the last five batches: last sequence, last offset, offset delta, timestamp. A plain tuple, for speed."""
 
 
 class ProducerEntry:
-    """What is known of one producer."""
+    """The state of one producer."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "generation", "seen_ms", "timestamp", "txn_first_offset")
 
     def __init__(self, epoch: int, generation: int = 0) -> None:
         self.epoch = epoch
         self.generation = generation
-        """Of the table when this was made: an older one than the table's has been frozen and does not change."""
+        """The table's generation when this entry was made; an entry older than the table is frozen."""
         self.batches: list[BatchSeen] = []
         self.timestamp = -1
         self.coordinator_epoch = -1
@@ -110,13 +110,13 @@ class ProducerTable:
         self._open: dict[int, int] = {}
         """First offset of each open transaction -> producer id, in order of offset."""
         self._decided: list[tuple[int, int]] = []
-        """Heap of first offset and marker's offset, of transactions whose marker the high watermark has to pass.
+        """Heap of (first offset, marker's offset) of transactions whose marker is not committed yet.
 
-        One that it has passed leaves when it comes to the top, so that none is looked for."""
+        A committed one leaves the heap when it reaches the top."""
         self._committed_to = 0
         """The high watermark, as `advance` was last given it."""
         self.first_unstable: int | None = None
-        """Where the oldest transaction begins that readers of committed data must not pass."""
+        """First offset of the oldest undecided transaction: readers of committed data stop there."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -130,9 +130,9 @@ class ProducerTable:
     def check(
         self, producer_id: int, epoch: int, base_sequence: int, last_offset_delta: int, transactional: bool
     ) -> Duplicate | None:
-        """None when the batch may be appended next; raises when it never may.
+        """None when the batch may be appended, or the append that it duplicates; raises otherwise.
 
-        A producer nobody remembers may start anywhere: its past may have been deleted, which is not its fault.
+        An unknown producer may start at any sequence: retention may have deleted its earlier batches.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -183,7 +183,7 @@ class ProducerTable:
         timestamp: int,
         now_ms: int,
     ) -> None:
-        """Remember a batch that is in the log now, whoever judged it. `timestamp` is the batch's own greatest one."""
+        """Record a batch that was appended or replayed. `timestamp` is the batch's greatest."""
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._admit(producer_id, epoch)
@@ -220,7 +220,7 @@ class ProducerTable:
         return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """Refuse a coordinator's write for a producer that has been replaced; it has no sequence to check."""
+        """Refuse a coordinator's write for a fenced producer epoch; such a write has no sequence to check."""
         entry = self._entries.get(producer_id)
         if entry is not None and epoch < entry.epoch:
             raise InvalidProducerEpoch(
@@ -228,10 +228,10 @@ class ProducerTable:
             )
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, bumps: bool = False) -> None:
-        """Refuse the marker of a coordinator, or for a producer epoch, that has been replaced.
+        """Refuse a marker of a fenced coordinator epoch or producer epoch.
 
-        `bumps` is a marker of transaction version 2: its epoch is one more than that of the records, so one that has
-        the epoch of an open transaction is a late one of the transaction before.
+        `bumps` says that it is a marker of transaction version 2, whose epoch is one more than that of the records: a
+        marker with the epoch of the open transaction is a late one of the transaction before.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -256,9 +256,9 @@ class ProducerTable:
         timestamp: int,
         now_ms: int,
     ) -> CompletedTxn | None:
-        """End the producer's open transaction with the marker at `offset`; None when it had written nothing here.
+        """End the producer's open transaction with the marker at `offset`; None when it has none in this partition.
 
-        What it wrote stays unstable until the high watermark has passed the marker (`advance`).
+        Its records stay unstable until the high watermark has passed the marker (`advance`).
         """
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -284,7 +284,7 @@ class ProducerTable:
         return CompletedTxn(producer_id, first, offset, aborted, last_stable)
 
     def advance(self, high_watermark: int) -> None:
-        """Transactions whose markers are below the high watermark stop holding readers back."""
+        """Release the records of transactions whose markers are below the high watermark."""
         if high_watermark > self._committed_to:
             self._committed_to = high_watermark
             if self._decided:
@@ -301,7 +301,7 @@ class ProducerTable:
         self.first_unstable = first
 
     def expire(self, now_ms: int, idle_ms_max: int) -> int:
-        """Forget producers silent for `idle_ms_max`, unless a transaction of theirs is open; how many they were."""
+        """Forget producers idle for `idle_ms_max` that have no open transaction; returns how many."""
         entries = self._entries
         horizon = now_ms - idle_ms_max
         gone = [id_ for id_, entry in entries.items() if entry.seen_ms <= horizon and entry.txn_first_offset < 0]
@@ -310,7 +310,7 @@ class ProducerTable:
         return len(gone)
 
     def freeze(self) -> "FrozenProducers":
-        """The table as it is now, to be read later or in another thread: what changes from now on is a copy."""
+        """An immutable view of the table, to be read later or in another thread; later changes copy their entry."""
         self._generation += 1
         return FrozenProducers(list(self._entries.items()))
 
@@ -319,7 +319,7 @@ class ProducerTable:
         return [entry.snapshot(producer_id) for producer_id, entry in self._entries.items()]
 
     def load(self, entries: Iterable[ProducerSnapshot], now_ms: int, idle_ms_max: int) -> None:
-        """Start over from a snapshot; the log behind it is to be replayed next."""
+        """Replace the table by a snapshot; the caller replays the log after it."""
         self.clear()
         for saved in entries:
             entry = ProducerEntry(saved.epoch, self._generation)
@@ -343,9 +343,8 @@ class ProducerTable:
 
 
 def seen_at_load(timestamp: int, now_ms: int, idle_ms_max: int) -> int:
-    """When a producer known only from the log was last heard of.
+    """When a producer that was read from the log counts as last seen.
 
-    Its batches' timestamps say, but they are the client's: one that writes history must not be forgotten between a
-    crash and its retry.
+    Timestamps are the client's: a producer that writes old ones must not expire between a crash and its retry.
     """
     return max(min(timestamp, now_ms), now_ms - idle_ms_max + min(idle_ms_max, RELOAD_GRACE_MS))

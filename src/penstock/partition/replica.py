@@ -1,8 +1,8 @@
 """One partition on this broker: drives the rules of its role, appends what they accept, and serves reads.
 
-Its parts: the log; the offsets, and the role that alone moves them (`leader`, `follower`); the producers; those that
-wait for an offset to be committed or flushed; those that watch it grow. Everything runs on the event loop, so nothing
-else runs between two awaits.
+Its parts: the log; the offsets, and the role that alone moves them (`leader`, `follower`); the producers; waiters for
+an offset to be committed or flushed; watchers of growth. Everything runs on the event loop, so that no other code runs
+between two awaits.
 """
 
 from asyncio import get_running_loop
@@ -62,15 +62,15 @@ from penstock.wire.decompression_budget import DecompressionBudget
 from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
 
 VerifyTxn = Callable[[TopicPartition, int, int], bool]
-"""Raises where a producer's transaction, of this id and epoch, does not cover a partition.
+"""Verifies that the transaction of a producer id and epoch covers a partition; raises where it does not.
 
-True where the epoch is this transaction's alone, so that its sequences begin at 0 in every partition.
+True where no other transaction has the epoch, so that sequences begin at 0 in every partition.
 """
 
 FLUSH_NEVER = 2**63
 VERSION_NEWEST = 13
 BUMPING_VERSION = 2
-"""From this version of transactions on, a marker has an epoch that is one more than that of the records it ends."""
+"""From this transaction version on, a marker's epoch is one more than that of the transaction's records."""
 
 
 class ProducersAt(NamedTuple):
@@ -129,10 +129,10 @@ class Replica:
         self.offsets = role.offsets
         self.producers = producers
         self._bytes_unseen: int = log.size_bytes if self.offsets.local_end < self.offsets.log_end else 0
-        """Bytes appended that readers do not see yet."""
+        """Appended bytes that are not readable yet."""
         self._aborted: AbortedTxns | None = None
         self.snapshot_at = -1
-        """Offset of the newest snapshot of the producers: a start replays what is behind it."""
+        """Offset of the newest snapshot of the producers: a start replays the log from there."""
         self.snapshot_bytes = 0
         self.snapshot_ms = 0
         self._flushes = flushes
@@ -142,7 +142,7 @@ class Replica:
         self._commit_waiters = OffsetWaiters()
         self._flush_waiters = OffsetWaiters()
         self._flush_at = FLUSH_NEVER
-        """An append that ends here or beyond asks for a flush."""
+        """An append that ends at or beyond this offset requests a flush."""
         log.producers = producers.freeze
         self.configure(config, rules)
 
@@ -157,7 +157,7 @@ class Replica:
         return isinstance(self.role, Offline)
 
     def assume(self, decided: PartitionState, now_ms: int) -> None:
-        """Take on what the controller decided about leadership and replicas."""
+        """Apply the controller's decision about leader and replicas."""
         if isinstance(self.role, Offline):
             return
         self.role, moved = roles.assume(self.role, decided, now_ms)
@@ -167,7 +167,7 @@ class Replica:
             self._fail_waiters(NotLeaderOrFollower())
 
     def leave(self, reason: BrokerError) -> None:
-        """Go offline: requests that wait fail for this reason, and so does every later one."""
+        """Go offline: waiting and later requests fail with this reason."""
         if not isinstance(self.role, Offline):
             self.role = Offline(reason, self.role.leader_epoch)
             self._fail_waiters(reason)
@@ -178,7 +178,7 @@ class Replica:
         self.watchers.change()
 
     def leading(self) -> Leader:
-        """The rules of the leader that this replica is; raises why it does not lead."""
+        """This replica's role as leader; raises why it does not lead."""
         role = self.role
         if isinstance(role, Leader):
             return role
@@ -195,14 +195,14 @@ class Replica:
         moved = role.configure(in_sync_min=config.min_insync_replicas, flush_group=flush_group)
         self._plan_flush()
         if flush_group and self.log.is_dirty:
-            # Written before the topic asked for the disk, or found after a crash.
+            # Records written before `flush=group` was set, or found after a crash.
             self._flushes.want(self)
         if moved:
             self._committed_more()
         self._flush_waiters.reach(self.offsets.local_end)
 
     def truncated(self, producers: ProducerTable, snapshot_at: int) -> None:
-        """The log was cut: its producers and aborted transactions are those of what is left."""
+        """The log was truncated: apply the producers of the rest, and forget its aborted transactions."""
         assert isinstance(self.role, Follower), f"{self.tp}: only a follower truncates itself"
         self.producers = producers
         self.log.producers = producers.freeze
@@ -225,11 +225,11 @@ class Replica:
         version: int = VERSION_NEWEST,
         transaction_version: int = 0,
     ) -> "Appended | Coroutine[Any, Any, Appended]":
-        """Append the one batch that `records` is, or raise why not. Offsets are written into `records` itself.
+        """Append the single batch in `records`, or raise the error. Offsets are written into `records` itself.
 
-        A large batch that has to be compressed or decompressed is validated in a thread: await the result, and read no
-        further request of its producer before. `internal` is a coordinator's own batch, for whose markers
-        `transaction_version` counts; a client's transactional batch is verified with `verify_txn`.
+        A large batch that has to be compressed or decompressed is validated in a thread: await the result before the
+        next request of its producer. `internal` is for a coordinator's own batch, whose markers need
+        `transaction_version`; a client's transactional batch is verified with `verify_txn`.
         """
         role = self.role
         if not isinstance(role, Leader):
@@ -246,7 +246,7 @@ class Replica:
         return self._append_validated(role, one_batch(records, version), now_ms, verify_txn)
 
     def _append_own(self, role: Leader, batch: memoryview, now_ms: int, transaction_version: int) -> Appended:
-        """A coordinator's batch: never too heavy, and never its own duplicate."""
+        """Append a coordinator's batch: always light enough for the loop, and never a duplicate."""
         try:
             sound, header = validate(batch, self._rules, now_ms, self.tp, internal=True)
         except BrokerError as error:
@@ -260,7 +260,7 @@ class Replica:
     def _append_validated(
         self, role: Leader, batch: memoryview, now_ms: int, verify_txn: VerifyTxn | None
     ) -> "Appended | Coroutine[Any, Any, Appended]":
-        """The path of batches that need more than the common checks, or that fail them."""
+        """Append a batch that needs more than the common checks, or fails them."""
         attributes = batch[ATTRIBUTES_AT + 1] if len(batch) >= HEADER_BYTES else 0
         if attributes & TRANSACTIONAL_FLAG and verify_txn is None:
             raise TransactionalIdAuthorizationFailed()
@@ -288,7 +288,7 @@ class Replica:
         return self._store(self.leading(), sound, header, now_ms, verify_txn=verify_txn)
 
     def _placed(self, error: BrokerError) -> BrokerError:
-        """Say where the log begins that refuses a batch; for a batch too large or damaged, Kafka does not."""
+        """Add the log start to the error of a refused batch; Kafka omits it for a batch too large or corrupt."""
         if not isinstance(error, MessageTooLarge | CorruptMessage):
             error.log_start = self.offsets.log_start
         return error
@@ -302,7 +302,7 @@ class Replica:
         internal: bool = False,
         verify_txn: VerifyTxn | None = None,
     ) -> Appended:
-        """Append a batch that is fit to be stored, unless its producer's state says otherwise."""
+        """Append a valid batch, unless its producer's state makes it a duplicate or an error."""
         if batch.readonly:
             batch = memoryview(bytearray(batch))
         producers = self.producers
@@ -333,7 +333,7 @@ class Replica:
         return Appended(base, max_time if attributes & LOG_APPEND_TIME_FLAG else -1, self.offsets.log_start, end)
 
     def _check_begins(self, producer_id: int, epoch: int, sequence: int, verify_txn: VerifyTxn | None) -> None:
-        """A transaction's first batch here is accepted only if its coordinator verifies the producer now."""
+        """Raise unless the coordinator verifies the producer of a transaction's first batch in this partition."""
         assert verify_txn is not None, f"{self.tp}: a transactional batch of {producer_id} without verification"
         if verify_txn(self.tp, producer_id, epoch) and sequence != 0 and self.producers.get(producer_id) is None:
             raise self._placed(
@@ -345,7 +345,7 @@ class Replica:
     def _store_marker(
         self, role: Leader, batch: memoryview, header: BatchHeader, now_ms: int, transaction_version: int
     ) -> Appended:
-        """Append what ends a producer's transaction, and note it where readers will look when it was aborted."""
+        """Append the marker that ends a transaction, and index the transaction if it was aborted."""
         kind, coordinator_epoch = parse_marker(decode_records(batch)[0])
         producer_id, epoch = header.producer_id, header.producer_epoch
         bumps = transaction_version >= BUMPING_VERSION
@@ -367,7 +367,7 @@ class Replica:
     # Commitment
 
     def _committed_more(self) -> None:
-        """The high watermark moved: readers see more, and producers that waited for it get their response."""
+        """The high watermark moved: notify watchers and complete the waiters that it has reached."""
         grown, self._bytes_unseen = self._bytes_unseen, 0
         watchers = self.watchers
         watchers.readable_bytes += grown
@@ -376,7 +376,7 @@ class Replica:
         self._commit_waiters.reach(self.offsets.high_watermark)
 
     def committed(self, end: int) -> Deferred[None] | None:
-        """None when readers may see everything below `end`; else what completes then."""
+        """None when everything below `end` is committed; otherwise a waiter that completes then."""
         if self.offsets.high_watermark >= end:
             return None
         if isinstance(self.role, Offline):
@@ -384,7 +384,7 @@ class Replica:
         return self._commit_waiters.wait(end)
 
     def durable(self, end: int) -> Deferred[None] | None:
-        """None when everything below `end` is as safe here as the topic's `flush` asks; else what completes then."""
+        """None when everything below `end` is flushed as the topic's `flush` asks; otherwise a waiter for that."""
         if self.offsets.local_end >= end:
             return None
         if isinstance(self.role, Offline):
@@ -414,7 +414,7 @@ class Replica:
         self._flush_at = 0 if self.config.flush == "group" else min(due, FLUSH_NEVER)
 
     def note_committed(self) -> None:
-        """Report to the log what is committed, for the next checkpoint."""
+        """Pass the high watermark to the log, for the next checkpoint."""
         self.log.high_watermark = self.offsets.high_watermark
 
     # Reading
@@ -429,7 +429,7 @@ class Replica:
         leader_epoch: int = -1,
         fetched_epoch: int = -1,
     ) -> Fetched:
-        """Whole batches from the one that holds `offset`, as far as the reader may see. Epochs below 0 ask no check."""
+        """Whole batches from the one that holds `offset`, as far as readers may see. Negative epochs are unchecked."""
         role = self.role
         if leader_epoch != role.leader_epoch and leader_epoch >= 0:
             role.check_epoch(leader_epoch)
@@ -456,13 +456,13 @@ class Replica:
         return Fetched(records, offsets.high_watermark, offsets.last_stable, offsets.log_start, aborted)
 
     def _divergence(self, offset: int, fetched_epoch: int) -> tuple[int, int] | None:
-        """Where a reader at `offset`, whose last batch is of `fetched_epoch`, left this log's history, if it did.
+        """Epoch and end offset up to which this log agrees with a reader at `offset`; None when all of it does.
 
-        The result is an epoch and where it ended: up to there the two agree.
+        The reader's last batch is of `fetched_epoch`.
         """
         offsets = self.offsets
         if fetched_epoch == self.role.leader_epoch:
-            # Known also while nothing has been written in it.
+            # The current epoch ends at the log end, also before its first batch.
             epoch, end = fetched_epoch, offsets.log_end
         else:
             epoch, end = self.log.epochs.end_of(fetched_epoch, offsets.log_end)
@@ -473,9 +473,9 @@ class Replica:
         return (epoch, end) if epoch < fetched_epoch or end < offset else None
 
     def bytes_committed(self, offset: int, bytes_max: int) -> int:
-        """How many bytes from `offset` on readers of committed data may see; `bytes_max` or more: at least so many.
+        """Bytes from `offset` on that readers of committed data may see, counted up to `bytes_max`.
 
-        What begins in an older segment counts as `bytes_max`: it is worth a read, as in Kafka, and not a second look.
+        An offset in an older segment counts as `bytes_max`, as in Kafka: a read is worth it without measuring.
         """
         offsets = self.offsets
         offset = max(offset, offsets.log_start)
@@ -486,17 +486,17 @@ class Replica:
         return bytes_max
 
     def aborted(self) -> AbortedTxns:
-        """The aborted transactions of the log, found on the disk at the first use."""
+        """The aborted transactions of the log, loaded at the first use."""
         if self._aborted is None:
             self._aborted = AbortedTxns.load(self.log)
         return self._aborted
 
     def forget_aborted(self) -> None:
-        """Compaction changed the log's aborted transactions: look again when they are needed."""
+        """Compaction changed the log's aborted transactions: reload them at the next use."""
         self._aborted = None
 
     def delete_records(self, offset: int) -> int:
-        """Make `offset` the first that readers see (-1: the high watermark); the log start that results."""
+        """Move the log start to `offset` (-1: the high watermark); returns the new log start."""
         role, offsets = self.leading(), self.offsets
         if offset == -1:
             offset = offsets.high_watermark
@@ -508,7 +508,7 @@ class Replica:
         return offsets.log_start
 
     def start_moved(self) -> None:
-        """The log begins later than before: retention or DeleteRecords dropped what was there."""
+        """The log start moved: retention or DeleteRecords removed records."""
         if not isinstance(self.role, Offline):
             self.role.log_start_moved(self.log.log_start)
         if self._aborted is not None:
@@ -518,9 +518,9 @@ class Replica:
     # Watching
 
     def watch(self, watcher: Watcher, grown_bytes: int = 0) -> None:
-        """Notify from now on, in a later turn of the loop, until `unwatch`. A replica that is offline does so at once.
+        """Notify `watcher` of changes, in a later turn of the loop, until `unwatch`; at once if the replica is offline.
 
-        With `grown_bytes` growth alone is worth no notification until there are so many bytes more; then everything is.
+        With `grown_bytes`, growth is notified only from that many more readable bytes on.
         """
         self.watchers.add(watcher, grown_bytes)
         if isinstance(self.role, Offline):
@@ -532,16 +532,16 @@ class Replica:
     # Snapshots of the producers
 
     def snapshot(self, now_ms: int) -> None:
-        """Keep the producers as they are, so that a start replays only what comes after."""
+        """Write a snapshot of the producers, so that a start replays only the log after it."""
         taken = self.begin_snapshot()
         self.end_snapshot(taken, producer_snapshot.encode(taken.entries), now_ms)
 
     def begin_snapshot(self) -> ProducersAt:
-        """The producers as they are, to be encoded off the loop: a hundred thousand take long."""
+        """The producers as of now, to be encoded off the loop: a hundred thousand take long."""
         return ProducersAt(self.producers.freeze(), self.offsets.log_end, self.log.truncations)
 
     def end_snapshot(self, taken: ProducersAt, encoded: bytes, now_ms: int) -> None:
-        """Keep a snapshot that was encoded meanwhile, unless the log was cut or is no longer served."""
+        """Write a snapshot that was encoded meanwhile, unless the log was truncated or is offline."""
         if isinstance(self.role, Offline) or self.log.truncations != taken.truncations:
             return
         self.log.save_producers(encoded, taken.offset)

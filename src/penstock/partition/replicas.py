@@ -1,7 +1,7 @@
 """The partitions this broker holds, kept in step with the metadata.
 
-A partition costs next to nothing until a request needs it: its log is opened, its producers are read and its replica
-is made at the first request. So a broker of ten thousand partitions starts as fast as one of ten.
+The first request for a partition opens its log, reads its producers and makes its replica. A broker with ten thousand
+partitions therefore starts as fast as one with ten.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ Settings = tuple[TopicConfig, ValidationRules]
 
 
 class Replicas:
-    """The replicas of this broker: finds that of a partition, or raises why there is none."""
+    """The replicas of this broker: finds the replica of a partition, or raises why there is none."""
 
     __slots__ = (
         "_broker_id",
@@ -81,9 +81,9 @@ class Replicas:
         is_deleted: Callable[[TopicId], bool] = lambda _: False,
         deleted_names: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`is_deleted` says whether a client asked for the deletion of a topic id: only then may its logs go.
+        """`is_deleted` says whether a client deleted the topic with an id: only such a topic's logs are removed.
 
-        `deleted_names` gives the names of topics of which logs may still be on the disk.
+        `deleted_names` gives the names of deleted topics whose logs may still be on the disk.
         """
         self._is_deleted = is_deleted
         self._deleted_names = deleted_names
@@ -95,7 +95,7 @@ class Replicas:
         self._flushes = flushes
         self._threads = threads
         self.decompression = DecompressionBudget(config.decompression_max_bytes)
-        """What all requests may hold of decompressed records at once."""
+        """Limit on the decompressed records that all requests hold at once."""
         self._log = log
         self._live: dict[str, dict[int, Replica]] = {}
         self._topics: dict[str, TopicState] = {}
@@ -109,14 +109,14 @@ class Replicas:
     # Finding
 
     def get(self, topic: str, partition: int) -> Replica:
-        """The replica of a partition. It may be unable to serve: then its methods raise why."""
+        """The replica of a partition. The methods of a replica that cannot serve raise why."""
         try:
             return self._live[topic][partition]
         except KeyError:
             return self._open(topic, partition)
 
     def find(self, topic: object, partition: int) -> Replica:
-        """As `get`, by name or by id, as a request has it."""
+        """As `get`, by topic name or id, whichever the request has."""
         if isinstance(topic, str):
             return self.get(topic, partition)
         assert isinstance(topic, bytes), f"neither a name nor an id: {topic!r}"
@@ -129,7 +129,7 @@ class Replicas:
         return self._names.get(topic_id)
 
     def name_of(self, topic: object) -> str | None:
-        """A topic's name, given as a request has it: by name or by id."""
+        """The name of a topic that a request gives by name or by id."""
         return topic if isinstance(topic, str) else self._names.get(topic) if isinstance(topic, bytes) else None
 
     def topic(self, name: str) -> TopicState | None:
@@ -141,7 +141,7 @@ class Replicas:
         return None if replicas is None else replicas.get(tp.partition)
 
     def live(self) -> Iterator[Replica]:
-        """The replicas that requests have opened; make a list of it before anything can change it."""
+        """The replicas that requests have opened; copy it before code that may open or drop one runs."""
         return (replica for replicas in self._live.values() for replica in replicas.values())
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ class Replicas:
     def _open(self, topic: str, partition: int) -> Replica:
         """Open a replica at the first request for its partition."""
         if self._closed:
-            # A log that is opened once its directory is left clean would be another broker's to write.
+            # The log directory is marked clean; another broker may already write to it.
             raise NotLeaderOrFollower()
         known = self._topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
@@ -219,7 +219,7 @@ class Replicas:
         return log
 
     def _own_log(self, tp: TopicPartition, topic: TopicState) -> Log | None:
-        """The log of a topic's partition. A log of another topic id is moved out of its way."""
+        """The log of a topic's partition. A log of another topic id is deleted or set aside."""
         log = self._store.get(tp)
         if log is None or self._is_of(log, topic):
             return log
@@ -227,20 +227,20 @@ class Replicas:
         return None
 
     def _is_of(self, log: Log, topic: TopicState) -> bool:
-        """Whether a log is a topic's own. One whose id is lost may be of a deleted topic that had the name before."""
+        """Whether a log belongs to a topic. A log without an id may be of a deleted topic of the same name."""
         if log.topic_id == TOPIC_ID_ZERO:
             return topic.name not in self._deleted_names()
         return log.topic_id == topic.topic_id
 
     def _create_log(self, tp: TopicPartition, topic: TopicState, config: TopicConfig) -> Log:
-        """An empty log, unless the topic's own one was set aside when the metadata did not know it."""
+        """The topic's log that was set aside while the metadata did not have the topic; otherwise an empty log."""
         restored = self._store.restore(tp, topic.topic_id, config)
         return restored if restored is not None else self._store.create(tp, topic.topic_id, config)
 
     def _dismiss(self, log: Log) -> None:
-        """Finish the deletion of a log that a client asked for; set every other log aside.
+        """Remove a log whose topic a client deleted; set every other log aside.
 
-        Data without metadata may be all that is left of a topic: metadata was lost, or restored from an older copy.
+        A log without metadata may be the only copy of a topic: metadata may have been lost or restored from a backup.
         """
         if self._is_deleted(log.topic_id):
             self._store.delete(log.tp)
@@ -258,7 +258,7 @@ class Replicas:
         )
 
     def _check_whole(self) -> None:
-        """Do not recreate a log while a log directory is offline: it may be there."""
+        """Raise while a log directory is offline: a missing log may be in it and must not be recreated."""
         for directory in self._store.all_directories:
             directory.check()
 
@@ -271,14 +271,14 @@ class Replicas:
         return self._settle_replay(log, lambda: self._replay(log.view(), log.high_watermark))
 
     def _replay(self, view: LogView, high_watermark: int) -> Replayed:
-        """Read the producers of a log. In any thread."""
+        """Read the producers of a log. May run in any thread."""
         now_ms, idle_ms_max = self._clock.now_ms(), self._config.producer_id_expiration_ms
         return replay_producers(view, high_watermark, now_ms, idle_ms_max)
 
     def _settle_replay(self, log: Log, replay: Callable[[], Replayed]) -> Replayed:
-        """The result of a replay, tried once more after a repair of the log where it met damage.
+        """The result of a replay, retried once after a repair if the log is damaged.
 
-        A failing disk takes the directory offline; anything else that is wrong takes this partition offline, alone.
+        A disk error takes the log directory offline; any other error takes only this partition offline.
         """
         try:
             try:
@@ -299,9 +299,9 @@ class Replicas:
         return found
 
     async def repair(self, tp: TopicPartition) -> bool | None:
-        """Read a log again because a batch in it does not hold together, and serve what does.
+        """Repair a log in which a corrupt batch was found, and serve the rest.
 
-        Whether damage was set aside; None when the log cannot be repaired now. The partition is out of service
+        Returns whether damage was quarantined; None when the log cannot be repaired now. The partition is not served
         meanwhile, and requests that wait for it fail.
         """
         log = self._store.get(tp)
@@ -328,9 +328,9 @@ class Replicas:
     # Following the metadata
 
     def start(self, topics: Iterable[TopicState]) -> None:
-        """Take in what exists. After an unclean stop logs are open already, and their producers are read here.
+        """Take over the topics of the metadata. Reads the producers of logs that recovery has opened.
 
-        Before serving: it may take as long as reading what was written since the last snapshots.
+        Called before serving: it may read all that was written since the last producer snapshots.
         """
         whole = all(directory.offline is None for directory in self._store.all_directories)
         for topic in topics:
@@ -349,7 +349,7 @@ class Replicas:
         self._flush_found()
 
     def _dismiss_unknown(self) -> None:
-        """Take logs out of use that no partition of the metadata has, or that this broker is no longer a replica of."""
+        """Dismiss logs that the metadata does not have, and drop those of which this broker is no longer a replica."""
         for log in list(self._store):
             try:
                 if not self._is_held(log):
@@ -360,7 +360,7 @@ class Replicas:
                 self._log.error("log_without_topic", partition=str(log.tp), path=log.path, reason=str(error))
 
     def _flush_found(self) -> None:
-        """Put on the disk what a crash left in logs whose readers see only what is there, before anybody reads it."""
+        """Flush the records found after a crash in logs with `flush=group`, whose readers see only flushed records."""
         jobs: list[tuple[Log, FlushJob]] = []
         for log in self._store:
             if log.opened and log.is_dirty and log.offline is None and self._is_held(log):
@@ -404,12 +404,12 @@ class Replicas:
                     self._create_log(tp, topic, config)
 
     def apply(self, delta: ImageDelta) -> None:
-        """Follow a change of the metadata: make, delete, grow, reconfigure, change leaders."""
+        """Apply a metadata change: topics created, deleted, grown or reconfigured, leaders changed."""
         for change in delta.topics:
             try:
                 self._apply_topic(change)
             except KafkaStorageError as error:
-                # The directory has said what is wrong with it; the other topics follow all the same.
+                # The directory has logged its own fault; apply the changes of the other topics.
                 self._log.error("metadata_not_followed", topic=named(change), reason=str(error))
 
     def _apply_topic(self, change: TopicChange) -> None:
@@ -442,7 +442,7 @@ class Replicas:
                     log.config = settings[0]
 
     def _follow(self, topic: TopicState, was: PartitionState, decided: PartitionState) -> None:
-        """Take on what the controller decided about a partition; this broker may become or cease to be a replica."""
+        """Apply the controller's decision on a partition; this broker may become or cease to be a replica."""
         tp = TopicPartition(topic.name, decided.index)
         if self._broker_id not in decided.replicas:
             if self._broker_id in was.replicas:
@@ -455,12 +455,12 @@ class Replicas:
                 replica.assume(decided, self._clock.now_ms())
 
     def _leave(self, tp: TopicPartition) -> None:
-        """This broker is no replica of a partition any more: its copy goes, after the usual delay."""
+        """This broker is no longer a replica of a partition: delete its copy, after the usual delay."""
         self._drop(tp, NotLeaderOrFollower())
         self._log.info("replica_removed", partition=str(tp))
 
     def truncate(self, cuts: Mapping[TopicPartition, int]) -> None:
-        """Cut the logs of partitions that this broker follows, and forget what was cut. Waits for the disk."""
+        """Truncate the logs of partitions that this broker follows, and their producers. Blocks on the disk."""
         replicas = [self.get(*tp) for tp in cuts]
         for replica in replicas:
             assert isinstance(replica.role, Follower), f"{replica.tp}: a leader never truncates itself"
@@ -477,7 +477,7 @@ class Replicas:
         self._live.pop(topic.name, None)
 
     def _drop(self, tp: TopicPartition, reason: BrokerError) -> None:
-        """Serve a partition no more, and take its log away."""
+        """Stop serving a partition, and delete its log."""
         replica = self._live.get(tp.topic, {}).pop(tp.partition, None)
         if replica is not None:
             replica.leave(reason)
@@ -486,7 +486,7 @@ class Replicas:
             self._store.delete(tp)
 
     def reconfigure_all(self, config: BrokerConfig) -> None:
-        """The broker's own defaults changed, and with them the settings of every topic that does not override them."""
+        """Apply changed broker defaults to every topic that does not override them."""
         self._config = config
         self._settings.clear()
         for topic in self._topics.values():
@@ -495,13 +495,13 @@ class Replicas:
     # Ending
 
     def went_offline(self, directory: LogDirectory) -> None:
-        """A log directory failed: its replicas are offline until the broker starts again."""
+        """A log directory failed: take its replicas offline until the broker restarts."""
         for replica in list(self.live()):
             if replica.log.directory is directory:
                 replica.leave(directory.unreachable())
 
     def close(self) -> None:
-        """Stop serving, and leave each log what its next opening wants to know. No log is opened any more."""
+        """Stop serving, and hand each log the state that its next opening needs. No log is opened any more."""
         self._closed = True
         for replica in list(self.live()):
             if not replica.is_offline:

@@ -1,25 +1,25 @@
-"""What came of a write and of a read."""
+"""The results of an append and of a read."""
 
 from penstock.storage.slices import FileSlice
 from penstock.storage.txn_index import AbortedTxn
 
 
 class Appended:
-    """Where a batch is in the log."""
+    """Where an appended batch is in the log."""
 
     __slots__ = ("base_offset", "end", "log_append_time_ms", "log_start")
 
     def __init__(self, base_offset: int, log_append_time_ms: int, log_start: int, end: int) -> None:
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
-        """-1 where the producer dates its records."""
+        """-1 where the topic keeps the producer's timestamps."""
         self.log_start = log_start
         self.end = end
         """The offset after the batch."""
 
 
 class Fetched:
-    """What a reader gets of a partition."""
+    """The records of one partition for one reader, and the partition's offsets."""
 
     __slots__ = ("aborted", "diverging", "high_watermark", "last_stable", "log_start", "records")
 
@@ -39,4 +39,4 @@ class Fetched:
         self.aborted = aborted
         """Aborted transactions the reader has to skip; None where it did not ask for committed records only."""
         self.diverging = diverging
-        """Epoch and end offset up to which the reader's history is this log's; None where all of it is."""
+        """Epoch and end offset up to which the reader's log agrees with this one; None where all of it does."""

@@ -1,4 +1,4 @@
-"""The role of a replica, and every way from one role to another.
+"""The role of a replica, and every transition between roles.
 
     role      this broker is named leader   another is, or none   deleted, moved away, disk failed, stop
     --------  ----------------------------  --------------------  --------------------------------------
@@ -20,7 +20,7 @@ from penstock.partition.leader_epoch import check_epoch
 
 
 class Offline:
-    """A replica that serves no request any more, and why. It stays so: a later life is another replica."""
+    """A replica that no longer serves requests, and why. The role is final: reopening makes another replica."""
 
     __slots__ = ("leader_epoch", "reason")
 
@@ -43,10 +43,10 @@ class Assumed(NamedTuple):
 
 
 def assume(role: Role, decided: PartitionState, now_ms: int) -> Assumed:
-    """Take on what the controller decided about leadership and replicas.
+    """Apply the controller's decision about leader and replicas.
 
-    A decision that is not newer than the one held changes nothing, in particular no ISR proposal in flight: the same
-    decision may be delivered again.
+    A decision may be delivered twice: one that is not newer than the current one changes nothing, in particular no ISR
+    proposal in flight.
     """
     match role:
         case Offline():
@@ -63,7 +63,7 @@ def assume(role: Role, decided: PartitionState, now_ms: int) -> Assumed:
 
 
 def lead(role: Leader | Follower, decided: PartitionState, now_ms: int) -> Leader:
-    """Lead from now on. Within one leader epoch the progress of followers is kept; a new one begins without any."""
+    """Become leader. The followers' progress is kept within a leader epoch and reset by a new one."""
     same_epoch = role if isinstance(role, Leader) and role.leader_epoch == decided.leader_epoch else None
     return Leader(
         decided,
@@ -79,7 +79,7 @@ def lead(role: Leader | Follower, decided: PartitionState, now_ms: int) -> Leade
 
 
 def follow(role: Leader | Follower, decided: PartitionState) -> Follower:
-    """Follow the leader that was decided on, or wait for one."""
+    """Become a follower, of no leader yet where none is elected."""
     return Follower(
         role.offsets,
         role.producers,

@@ -1,11 +1,10 @@
-"""What a topic takes in: one sound batch, dated and compressed as the topic wants it.
+"""Validation of a produced batch, with the timestamps and the compression that the topic is configured for.
 
-Batches are stored as they were sent. Only three things change one: the broker's own dating, a codec the topic insists
-on, and a greatest timestamp that the producer misstated. The order of the checks is Kafka's, so that a batch with
-several faults is refused for the same one.
+Batches are stored as they were sent. Only three things change one: LogAppendTime, a topic's `compression.type`, and a
+wrong max timestamp. The checks are in Kafka's order, so that a batch with several faults gets the same error.
 
-Records are walked. Compressed ones are taken at their header's word, unless the topic needs to see them or asks for
-them to be checked (`compressed.check`): opening them costs more than everything else that happens to a batch.
+Uncompressed records are checked one by one. Compressed ones are not, unless the topic's settings need the records or
+ask for the check (`compressed.check`): decompression costs more than everything else that happens to a batch.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -47,26 +46,26 @@ from penstock.wire.record_loops import check
 from penstock.wire.records import row_slices
 
 LENGTH_MIN = 14
-"""What the oldest message format needs; a length below it is no length."""
+"""Least length of a message of the oldest format; a smaller length is invalid."""
 
 RECORDS_BYTES_MAX = 128 * 1024 * 1024
-"""What a compressed batch may hold."""
+"""Most bytes of records in a compressed batch."""
 
 HEAVY_BYTES = 64 * 1024
-"""From here on, compression work leaves the event loop."""
+"""From this batch size on, compression runs in a thread."""
 
 LIGHT_RECORDS_BYTES_MAX = 1024 * 1024
-"""What a batch may turn out to hold before its decompression leaves the event loop."""
+"""Most bytes that are decompressed on the event loop."""
 
 RECORDS_RATIO_USUAL = 8
 """Most batches hold no more than this many times their compressed size."""
 
 RECORD_ERRORS_MAX = 1000
-"""Faulty records named one by one in a response."""
+"""Most invalid records listed in a response."""
 
 TIMESTAMP_MAX = 2**63 - 1
 ZSTD_FROM_VERSION = 7
-"""The first Produce version whose consumers all know zstd."""
+"""The first Produce version that allows zstd."""
 
 TIMES, KEY_SIZES = 2, 5
 """Columns of `record_loops.Rows`."""
@@ -87,7 +86,7 @@ CODECS = {
 
 
 class ValidationRules:
-    """A topic's settings as the produce path wants them; one for all partitions of a topic."""
+    """A topic's settings as validation needs them, shared by all its partitions."""
 
     __slots__ = (
         "after_max_ms",
@@ -116,9 +115,9 @@ class ValidationRules:
         elif self.codec == compression.ZSTD:
             self.level = config.compression_zstd_level
         self.trusting = config.compressed_check == "header"
-        """Whether a compressed batch is taken at its header's word."""
+        """Whether only the header of a compressed batch is checked."""
         self.plain = not self.log_append_time and not self.compact and self.codec == NO_CODEC
-        """Nothing here needs more than the common path."""
+        """Whether the settings need no more than `plain_header`."""
 
     def opens(self, codec: int) -> bool:
         """Whether a batch of this codec has to be decompressed or compressed."""
@@ -126,11 +125,11 @@ class ValidationRules:
 
 
 class TooHeavy(Exception):
-    """A batch that holds more than may be decompressed on the loop, or is damaged: a thread finds out which."""
+    """A batch is too large to decompress on the loop, or corrupt: a thread finds out which."""
 
 
 def refusal(error: type[BrokerError], message: str, record_errors: list[tuple[int, str]]) -> BrokerError:
-    """An error whose message goes to the producer, with the records at fault."""
+    """An error whose message goes to the producer, with the invalid records."""
     failure = error(message)
     failure.record_errors = record_errors
     return failure
@@ -139,9 +138,9 @@ def refusal(error: type[BrokerError], message: str, record_errors: list[tuple[in
 def plain_header(
     records: memoryview, rules: ValidationRules, now_ms: int, version: int, tp: TopicPartition
 ) -> BatchHeader | None:
-    """The header of a batch that may be stored as it is; None where `validate` has to look, if only to say why not.
+    """The header of a batch that may be stored as it is; None where `validate` has to decide.
 
-    This is the path of almost every batch: its checks are those of `validate`, in one function.
+    Almost every batch takes this path: the checks of `validate` in one function.
     """
     size = len(records)
     if not rules.plain or size < HEADER_BYTES:
@@ -179,7 +178,7 @@ def plain_header(
 
 
 def one_batch(records: memoryview, version: int) -> memoryview:
-    """The single batch that a partition's records must be. An incomplete one behind it is cut off, as Kafka does."""
+    """The single batch that a partition's records must be. An incomplete batch after it is cut off, as in Kafka."""
     size = batch_size(records)
     if size is None:
         raise InvalidRecord(
@@ -200,7 +199,7 @@ def one_batch(records: memoryview, version: int) -> memoryview:
 
 
 def check_old_codec(codec: int, version: int) -> None:
-    """Requests older than zstd say which codec they use before anything else is looked at."""
+    """Check the codec of a request version before zstd; Kafka checks it first."""
     if codec > compression.ZSTD:
         raise UnknownServerError(f"Unknown compression type id: {codec}")
     if codec == compression.ZSTD:
@@ -210,7 +209,7 @@ def check_old_codec(codec: int, version: int) -> None:
 
 
 def batch_size(records: memoryview) -> int | None:
-    """How long the batch at the start is; None when it is not there whole."""
+    """The size of the first batch; None when it is incomplete."""
     if len(records) < PREFIX_BYTES:
         return None
     length: int = PREFIX.unpack_from(records)[1]
@@ -226,7 +225,7 @@ def batch_size(records: memoryview) -> int | None:
 
 
 def check_header(batch: memoryview, rules: ValidationRules, tp: TopicPartition, *, internal: bool) -> BatchHeader:
-    """The header of a batch whose bytes are as they were sent."""
+    """The header of a batch, after its size, CRC, codec and client fields are checked."""
     base_offset: int = PREFIX.unpack_from(batch)[0]
     if base_offset != 0 and not internal:
         raise InvalidRecord(
@@ -243,7 +242,7 @@ def check_header(batch: memoryview, rules: ValidationRules, tp: TopicPartition, 
     if crc32c(batch[ATTRIBUTES_AT:]) != header.crc:
         raise CorruptMessage(f"Record is corrupt (stored crc = {header.crc}) in topic partition {tp}.")
     if header.attributes & CODEC_MASK > compression.ZSTD:
-        # Kafka has no better word for it.
+        # The error code that Kafka uses.
         raise UnknownServerError(f"Unknown compression type id: {header.attributes & CODEC_MASK}")
     if not internal:
         check_client_header(header, tp)
@@ -251,7 +250,7 @@ def check_header(batch: memoryview, rules: ValidationRules, tp: TopicPartition, 
 
 
 def check_client_header(header: BatchHeader, tp: TopicPartition) -> None:
-    """What only a broker may write, and counts that contradict each other."""
+    """Reject inconsistent counts, and fields that only a broker may set."""
     last, count = header.last_offset_delta, header.record_count
     if last < 0:
         raise InvalidRecord(f"Batch has an invalid offset range: [0, {last}] in topic partition {tp}")
@@ -289,9 +288,9 @@ def validate(
     internal: bool,
     records_bytes_max: int = RECORDS_BYTES_MAX,
 ) -> tuple[memoryview, BatchHeader]:
-    """The batch as it is to be stored, with its header; raises the error of the response.
+    """The batch to store, with its header; raises the error of the response.
 
-    A function of its arguments alone, apart from writing into `batch`, so that it may run off the loop.
+    Depends on its arguments only and changes only `batch`, so that it may run in a thread.
     """
     header = check_header(batch, rules, tp, internal=internal)
     if header.attributes & CONTROL_FLAG:
@@ -321,9 +320,9 @@ def validate(
 def validate_within(
     budget: DecompressionBudget, batch: memoryview, rules: ValidationRules, now_ms: int, tp: TopicPartition
 ) -> tuple[memoryview, BatchHeader]:
-    """`validate` a client's batch off the loop, within the memory that all such work may take at once.
+    """`validate` a client's batch in a thread, within the memory budget of all threads.
 
-    What a batch holds is not known beforehand, so that one with more than is usual is decompressed twice.
+    The decompressed size is not known beforehand: a batch with an unusual ratio is decompressed twice.
     """
     usual = min(max(LIGHT_RECORDS_BYTES_MAX, RECORDS_RATIO_USUAL * len(batch)), RECORDS_BYTES_MAX)
     with budget.hold(usual):
@@ -336,7 +335,7 @@ def validate_within(
 
 
 def opened(batch: memoryview, codec: int, records_bytes_max: int, tp: TopicPartition) -> tuple[Buffer, int]:
-    """A buffer with the records of a batch as they were before compression, and where in it they start."""
+    """A buffer with the decompressed records of a batch, and where in it they start."""
     if codec == compression.NONE:
         return batch, HEADER_BYTES
     try:
@@ -344,12 +343,12 @@ def opened(batch: memoryview, codec: int, records_bytes_max: int, tp: TopicParti
     except Malformed as error:
         if records_bytes_max < RECORDS_BYTES_MAX:
             raise TooHeavy
-        # Kafka has no better word for it.
+        # The error code that Kafka uses.
         raise UnknownServerError(f"Failed to decompress record stream in topic partition {tp}: {error}")
 
 
 def sealed(batch: memoryview, header: BatchHeader) -> tuple[memoryview, BatchHeader]:
-    """Write a changed header in front of the records, with the checksum that goes with it."""
+    """Write a changed header into the batch, with its new CRC."""
     if batch.readonly:
         batch = memoryview(bytearray(batch))
     HEADER.pack_into(batch, 0, *header)
@@ -366,8 +365,8 @@ def check_records(
     now_ms: int,
     tp: TopicPartition,
 ) -> int:
-    """Records that the topic does not accept are refused together, each by its index; else the greatest timestamp."""
-    dated = header.attributes & LOG_APPEND_TIME_FLAG
+    """The greatest timestamp of the records; raises one error for all records that the topic does not accept."""
+    append_time = header.attributes & LOG_APPEND_TIME_FLAG
     try:
         keyed, consecutive, delta_min, delta_max = check(body, start, len(body), header.record_count)
     except Malformed as error:
@@ -376,36 +375,36 @@ def check_records(
         raise InvalidRecord(f"Record offsets in the batch are not consecutive in topic partition {tp}")
     if not keyed and rules.compact:
         refuse_keyless(body, start, header, tp)
-    if dated:
+    if append_time:
         least = greatest = header.max_timestamp
     else:
         least, greatest = header.base_timestamp + delta_min, header.base_timestamp + delta_max
         if greatest > TIMESTAMP_MAX and not rules.log_append_time:
             raise InvalidTimestamp(f"Timestamp {greatest} is more than a timestamp can be in topic partition {tp}")
-    if dated or not in_range(least, rules, now_ms) or not in_range(greatest, rules, now_ms):
-        refuse_dates(header, stamps(body, start, header), rules, now_ms)
+    if append_time or not in_range(least, rules, now_ms) or not in_range(greatest, rules, now_ms):
+        refuse_timestamps(header, record_timestamps(body, start, header), rules, now_ms)
     return max(greatest, NO_TIMESTAMP)
 
 
-def stamps(body: Buffer, start: int, header: BatchHeader) -> Iterator[int]:
+def record_timestamps(body: Buffer, start: int, header: BatchHeader) -> Iterator[int]:
     """The timestamp of each record."""
-    dated = header.attributes & LOG_APPEND_TIME_FLAG
+    append_time = header.attributes & LOG_APPEND_TIME_FLAG
     for rows, columns in row_slices(body, start, header.record_count):
         for delta in columns[TIMES][:rows]:
-            yield header.max_timestamp if dated else header.base_timestamp + delta
+            yield header.max_timestamp if append_time else header.base_timestamp + delta
 
 
 def in_range(timestamp: int, rules: ValidationRules, now_ms: int) -> bool:
-    """Whether a producer may date a record so; the broker's own dating makes any date good."""
+    """Whether the topic accepts a timestamp; with LogAppendTime it accepts any."""
     if rules.log_append_time or timestamp == NO_TIMESTAMP:
         return True
     return now_ms - timestamp <= rules.before_max_ms and timestamp - now_ms <= rules.after_max_ms
 
 
-def refuse_dates(header: BatchHeader, dates: Iterable[int], rules: ValidationRules, now_ms: int) -> None:
-    """Raise for the records whose dates the topic does not accept; return when there are none after all."""
+def refuse_timestamps(header: BatchHeader, timestamps: Iterable[int], rules: ValidationRules, now_ms: int) -> None:
+    """Raise for the records whose timestamps the topic does not accept, if there are any."""
     errors: list[tuple[int, str]] = []
-    for index, timestamp in enumerate(dates):
+    for index, timestamp in enumerate(timestamps):
         if len(errors) == RECORD_ERRORS_MAX:
             break
         if not rules.log_append_time and timestamp != NO_TIMESTAMP:
@@ -434,15 +433,15 @@ def refuse_dates(header: BatchHeader, dates: Iterable[int], rules: ValidationRul
 
 
 def refuse_keyless(body: Buffer, start: int, header: BatchHeader, tp: TopicPartition) -> None:
-    said = f"Compacted topic cannot accept message without key in topic partition {tp}"
+    message = f"Compacted topic cannot accept message without key in topic partition {tp}"
     errors: list[tuple[int, str]] = []
     count = first = 0
     for rows, columns in row_slices(body, start, header.record_count):
         keyless = [first + row for row, size in enumerate(columns[KEY_SIZES][:rows]) if size < 0]
-        errors += ((index, said) for index in keyless[: RECORD_ERRORS_MAX - len(errors)])
+        errors += ((index, message) for index in keyless[: RECORD_ERRORS_MAX - len(errors)])
         count += len(keyless)
         first += rows
-    shown = ", ".join(f"RecordError(batchIndex={index}, message='{said}')" for index, _ in errors[:3])
+    shown = ", ".join(f"RecordError(batchIndex={index}, message='{message}')" for index, _ in errors[:3])
     raise refusal(
         InvalidRecord,
         f"One or more records have been rejected due to {count} record errors in total, and only showing the "

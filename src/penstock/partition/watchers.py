@@ -1,9 +1,8 @@
 """Watchers of a partition: long polls that are notified when readers can see more, or something else.
 
 A watcher is notified in a later turn of the event loop, once for all that happened in a turn: several appends (a
-pipelined producer, a request for many partitions) make one notification. And a long poll that lacks a megabyte gains
-nothing from hearing of every record: it rests until there may be enough, so that thousands of waiting polls cost an
-append nothing.
+pipelined producer, a request for many partitions) make one notification. A long poll that still needs a megabyte is not
+notified of every record: it rests until there may be enough, so that thousands of waiting polls cost an append nothing.
 """
 
 from collections import deque
@@ -15,14 +14,14 @@ from penstock.model.turns import Turns
 
 NEVER = 2**63
 DUE_STALE_MAX = 64
-"""Entries of watchers that have left, or rest for something else, beyond as many as there are watchers."""
+"""Heap entries allowed beyond twice the number of resting watchers; with more, stale ones are removed."""
 
 NOTIFIED_PER_LOOK = 32
-"""Watchers that are notified between two looks at the clock."""
+"""Watchers that are notified between two reads of the clock."""
 
 
 class Watcher(Protocol):
-    """Waits for a partition to move."""
+    """Is notified when a partition changes."""
 
     def notify(self) -> None:
         """Readers can see more than before, or less, or the replica is offline."""
@@ -47,18 +46,18 @@ class Watchers:
     def __init__(self, notifier: "WatcherNotifier") -> None:
         self._notifier = notifier
         self.readable_bytes: int = 0
-        """Bytes that have become visible to readers since the replica was opened: only differences mean anything."""
+        """Bytes that have become visible to readers since the replica was opened; only differences are meaningful."""
         self.notify_at_bytes: int = NEVER
-        """From this many readable bytes on a watcher wants to be notified."""
+        """The readable bytes at which the next watcher is due."""
         self._any: dict[Watcher, None] = {}
         """Watchers of everything."""
         self._resting: dict[Watcher, tuple[int, int]] = {}
         """The others, with their entry in `_due`."""
         self._due: list[tuple[int, int, Watcher]] = []
-        """A heap of bytes, a number that tells entries apart, and the watcher; entries may be stale."""
+        """Heap of (bytes, unique number, watcher); entries may be stale."""
         self._order = 0
         self._changed = False
-        """Whether something other than growth is to be notified to every watcher."""
+        """Whether every watcher is due, because something other than growth happened."""
         self._is_queued = False
 
     def __len__(self) -> int:
@@ -68,7 +67,7 @@ class Watchers:
         return watcher in self._any or watcher in self._resting
 
     def add(self, watcher: Watcher, grown_bytes: int = 0) -> None:
-        """Notify of everything until `discard`, or only once there are `grown_bytes` more and of everything then."""
+        """Notify of everything until `discard`; with `grown_bytes`, only from that many more readable bytes on."""
         if grown_bytes <= 1:
             self._watch_everything(watcher)
             self.notify_at_bytes = 0
@@ -99,17 +98,17 @@ class Watchers:
             self.queue()
 
     def queue(self) -> None:
-        """Have the watchers notified that are due: `readable_bytes` has reached `notify_at_bytes`."""
+        """Schedule the notification of the watchers that are due."""
         if not self._is_queued:
             self._is_queued = True
             self._notifier.add(self)
 
     def notify(self) -> Iterator[None]:
-        """Notify the watchers that are due, one a step; they may stop watching meanwhile."""
+        """Notify the watchers that are due, one per step; a watcher may leave between steps."""
         self._is_queued = False
         changed, self._changed = self._changed, False
         failure: Exception | None = None
-        for watcher in self._everyone() if changed else self._whose_bytes_are_there():
+        for watcher in self._all() if changed else self._due_by_bytes():
             # A watcher that fails is a bug of its own and must not leave the others waiting.
             try:
                 if watcher in self:
@@ -130,15 +129,15 @@ class Watchers:
             heappop(due)
         return due[0][0] if due else NEVER
 
-    def _whose_bytes_are_there(self) -> list[Watcher]:
-        """Watchers of growth that has happened; those that rested watch everything from now on."""
+    def _due_by_bytes(self) -> list[Watcher]:
+        """Watchers whose bytes have been reached; those that rested watch everything from now on."""
         while self._due and self._due[0][0] <= self.readable_bytes:
             at, order, watcher = heappop(self._due)
             if self._resting.get(watcher) == (at, order):
                 self._watch_everything(watcher)
         return list(self._any)
 
-    def _everyone(self) -> list[Watcher]:
+    def _all(self) -> list[Watcher]:
         """All watchers; they watch everything from now on."""
         for watcher in list(self._resting):
             self._watch_everything(watcher)
@@ -147,7 +146,7 @@ class Watchers:
 
 
 class WatcherNotifier:
-    """Notifies the watchers of all partitions before the loop goes to sleep, as many as a turn has time for."""
+    """Notifies the watchers of all partitions, in each turn of the loop as many as it has time for."""
 
     __slots__ = ("_call_soon", "_notifying", "_queue", "_scheduled", "_turns")
 
@@ -172,7 +171,7 @@ class WatcherNotifier:
     def _run(self) -> None:
         self._scheduled = False
         failure: Exception | None = None
-        # Partitions that are added meanwhile have their turn after this one.
+        # Partitions added meanwhile wait for the next turn.
         for _ in range(len(self._queue) + (self._notifying is not None)):
             if self._notifying is None:
                 self._notifying = self._queue.popleft().notify()

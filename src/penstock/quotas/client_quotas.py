@@ -1,7 +1,7 @@
-"""Quotas: how much a client may produce, fetch or occupy the broker, and how long it waits when it took more.
+"""Client quotas for produce and fetch bandwidth and for request time, and the throttle time of a client over its quota.
 
-Usage is a rate over the last few windows. A client over its quota is answered at once, told how long to keep silent,
-and not read from for that long: the wait is just what brings its rate back to the quota.
+Usage is a rate over the last few windows. A client over its quota gets its response at once, with a throttle time, and
+its connection is not read for that long, which brings its rate back to the quota.
 
 The quota that applies is the most specific one set: for user and client id, for the user, for the client id, each
 before the default of its kind. Clients matched by a user's quota share it; by a client id's, likewise.
@@ -17,7 +17,7 @@ KINDS: tuple[QuotaKind, ...] = ("producer_byte_rate", "consumer_byte_rate", "req
 
 
 class Default(Enum):
-    """No name: a user or a client may be called anything, `<default>` too."""
+    """The default entity. Not a string, as a user or client id may have any name, even `<default>`."""
 
     DEFAULT = auto()
 
@@ -26,16 +26,16 @@ DEFAULT = Default.DEFAULT
 """Stands for every user or client id without a quota of its own."""
 
 IDLE_MS_MAX = 3_600_000
-"""A client's usage is forgotten after an hour without any."""
+"""A client's usage is dropped after an hour of inactivity."""
 
 VALUE_MAX = 2.0**63
-"""More than any client can take at once."""
+"""More than any client can use at once."""
 
 THROTTLE_MS_MAX = 2**31 - 1
-"""The longest wait that a response has room for."""
+"""The longest throttle time that fits into a response."""
 
 CLIENTS_MAX = 10_000
-"""Clients whose usage is tracked per kind; beyond it the one longest idle is forgotten."""
+"""Clients whose usage is tracked per kind; beyond that the longest idle one is dropped."""
 
 
 def is_valid_limit(limit: object) -> bool:
@@ -44,7 +44,7 @@ def is_valid_limit(limit: object) -> bool:
 
 
 class QuotaEntity(NamedTuple):
-    """Whom a quota is for; None leaves that side open. (None, "billing") is a client id's quota whoever the user is."""
+    """The user and client id of a quota; None matches any. (None, "billing") is a client id's quota for any user."""
 
     user: str | Default | None
     client_id: str | Default | None
@@ -77,10 +77,9 @@ class UsageRate:
             current[2] += value
 
     def measure(self, now_ms: int) -> tuple[float, int]:
-        """Units per second, and the milliseconds that they were counted over.
+        """The rate per second, and the milliseconds over which it was measured.
 
-        The span is taken to be at least all windows but one: a client that has just arrived is not over its quota
-        because of its first request.
+        The span is at least all windows but one, so that the first request of a new client does not exceed its quota.
         """
         horizon = now_ms - self._samples_max * self._window_ms
         samples = self._samples = [sample for sample in self._samples if sample[1] > horizon]
@@ -98,7 +97,7 @@ class Quotas:
     __slots__ = ("_by_entity", "_resolved", "_samples", "_throttle_ms_max", "_usage", "_window_ms", "enabled")
 
     def __init__(self, samples: int, window_ms: int, *, throttle_ms_max: int = THROTTLE_MS_MAX) -> None:
-        """`throttle_ms_max` bounds a single wait: of request time, as in Kafka, by one window."""
+        """`throttle_ms_max` bounds a throttle time: for request time, as in Kafka, to one window."""
         self.enabled = False
         """False while no quota is set: callers then skip everything here."""
         self._samples = samples
@@ -107,10 +106,10 @@ class Quotas:
         self._by_entity: dict[QuotaEntity, float] = {}
         self._usage: dict[tuple[str, str], UsageRate] = {}
         self._resolved: dict[tuple[str, str], tuple[tuple[str, str], float] | None] = {}
-        """(user, client id) -> the shared usage's key and the limit, so that the eight look-ups happen once."""
+        """(user, client id) -> the shared usage's key and the limit, which saves the eight lookups."""
 
     def set(self, entity: QuotaEntity, limit: float | None) -> None:
-        """None removes the quota. Usage so far counts toward a new limit."""
+        """Set or, with None, remove a quota. Past usage counts toward a new limit."""
         assert limit is None or is_valid_limit(limit), f"a quota of {limit}"
         if limit is None:
             self._by_entity.pop(entity, None)
@@ -125,12 +124,12 @@ class Quotas:
         return dict(self._by_entity)
 
     def limit(self, user: str, client_id: str) -> float | None:
-        """What the client may take per second; None is no limit."""
+        """The client's quota per second; None is no limit."""
         resolved = self._resolve(user, client_id)
         return None if resolved is None else resolved[1]
 
     def record(self, user: str, client_id: str, value: float, now_ms: int) -> int:
-        """Count what a client took; the milliseconds it has to wait for it, mostly 0."""
+        """Count a client's usage; returns its throttle time in milliseconds, mostly 0."""
         resolved = self._resolve(user, client_id)
         if resolved is None:
             return 0
@@ -140,17 +139,17 @@ class Quotas:
         rate, elapsed_ms = usage.measure(now_ms)
         if rate <= limit:
             return 0
-        # rate * elapsed / (elapsed + wait) == limit. With a tiny limit that is beyond what a float can hold.
+        # rate * elapsed / (elapsed + throttle) == limit. With a tiny limit this may be infinite.
         return int(min((rate - limit) / limit * elapsed_ms + 0.5, self._throttle_ms_max))
 
     def unrecord(self, user: str, client_id: str, value: float, now_ms: int) -> None:
-        """Take back what was counted: a fetch answered empty because of its quota has taken nothing."""
+        """Undo `record`: a fetch whose response is empty because of its quota used nothing."""
         resolved = self._resolve(user, client_id)
         if resolved is not None:
             self._usage_of(resolved[0]).record(-value, now_ms)
 
     def value_max(self, user: str, client_id: str) -> float | None:
-        """More than this at once is over the quota whatever went before, so a fetch reads no more; None: no limit."""
+        """The most that a fetch may read at once: more would exceed the quota of an idle client. None is no limit."""
         limit = self.limit(user, client_id)
         return None if limit is None else min(limit * (self._samples - 1) * self._window_ms / 1000, VALUE_MAX)
 
@@ -168,17 +167,17 @@ class Quotas:
         return usage
 
     def _resolve(self, user: str, client_id: str) -> tuple[tuple[str, str], float] | None:
-        asked = (user, client_id)
+        key = (user, client_id)
         try:
-            return self._resolved[asked]
+            return self._resolved[key]
         except KeyError:
             if len(self._resolved) >= CLIENTS_MAX:
                 self._resolved.clear()
-            found = self._resolved[asked] = self._look_up(user, client_id)
+            found = self._resolved[key] = self._look_up(user, client_id)
             return found
 
     def _look_up(self, user: str, client_id: str) -> tuple[tuple[str, str], float] | None:
-        """The most specific quota; the key says who shares the usage that it limits."""
+        """The most specific quota, and the key of the usage that it limits."""
         for entity, shared in (
             (QuotaEntity(user, client_id), (user, client_id)),
             (QuotaEntity(user, DEFAULT), (user, client_id)),
@@ -196,7 +195,7 @@ class Quotas:
 
 
 class ClientQuotas:
-    """All three kinds; `enabled` is all that a request looks at while no quota is set."""
+    """The quotas of all three kinds; requests check only `enabled` while no quota is set."""
 
     __slots__ = ("enabled", "fetch", "produce", "request")
 
@@ -211,10 +210,10 @@ class ClientQuotas:
         self.enabled = self.produce.enabled or self.fetch.enabled or self.request.enabled
 
     def follow(self, entity: Iterable[tuple[str, str | None]], limits: Mapping[str, float]) -> dict[QuotaKind, float]:
-        """Take on what the metadata says of an entity: (type, name) pairs, no name being the default of its type.
+        """Follow the metadata of an entity: (type, name) pairs; a name of None is the default of its type.
 
-        Limits of addresses are not these: they bound connections. Returns the limits that no quota can have and that
-        are ignored: the controller refuses them, but a store may hold what another program or version wrote.
+        Quotas of IP addresses limit connections and are skipped. Returns invalid limits, which are ignored: the
+        controller rejects them, but another program or version may have written them to the store.
         """
         named: dict[str, str | Default] = {kind: DEFAULT if name is None else name for kind, name in entity}
         ignored: dict[QuotaKind, float] = {}

@@ -79,13 +79,13 @@ class Peers:
         client_id: str,
         version: str,
     ) -> None:
-        self._network = network
-        self._timers = timers
-        self._spawn = spawn
+        self.network = network
+        self.timers = timers
+        self.spawn = spawn
         self._address_of = address_of
-        self._client_id = client_id
-        self._version = version
-        self._links: dict[tuple[int, Purpose], _Link] = {}
+        self.client_id = client_id
+        self.version = version
+        self.links: dict[tuple[int, Purpose], _Link] = {}
         self._closed = False
 
     def send(
@@ -107,29 +107,29 @@ class Peers:
         if self._closed or address is None:
             return _failed(NotSent(f"broker {broker_id} is not registered"))
         key = (broker_id, purpose)
-        link = self._links.get(key)
+        link = self.links.get(key)
         if link is not None and link.address != address:
             link.close(f"broker {broker_id} has registered again")
             link = None
         if link is None:
-            link = self._links[key] = _Link(self, key, address)
+            link = self.links[key] = _Link(self, key, address)
         return link.send(_Request(api, request, version_max, Deferred()), timeout_ms)
 
     def drop_stale(self) -> None:
         """Close the connections to former lives of brokers; called when registrations change."""
-        for (broker_id, _), link in list(self._links.items()):
+        for (broker_id, _), link in list(self.links.items()):
             if link.address != self._address_of(broker_id):
                 link.close(f"broker {broker_id} has registered again or is gone")
 
     def close(self) -> None:
         """Close every connection; what waits fails."""
         self._closed = True
-        for link in list(self._links.values()):
+        for link in list(self.links.values()):
             link.close("this broker is stopping")
 
     @property
     def connections(self) -> int:
-        return len(self._links)
+        return len(self.links)
 
 
 class _Link:
@@ -139,7 +139,7 @@ class _Link:
         self._peers = peers
         self._key = key
         self.address = address
-        self._channel = Channel(peers._client_id)
+        self._channel = Channel(peers.client_id)
         self._transport: Transport | None = None
         self._waiting: deque[_Request] = deque()
         """Not sent yet."""
@@ -150,7 +150,7 @@ class _Link:
         self._closed = False
         self._ready = False
         """Whether the peer's versions are known, so that requests may be sent."""
-        peers._spawn(self._connect())
+        peers.spawn(self._connect())
 
     def send(self, request: _Request, timeout_ms: float) -> Deferred[Any]:
         if len(self._waiting) >= REQUESTS_WAITING_MAX:
@@ -158,7 +158,7 @@ class _Link:
         self._waiting.append(request)
         request.result.on_abandon = partial(self._abandoned, request)
         result = request.result.timeout(
-            self._peers._timers, timeout_ms, lambda: PeerUnavailable(f"broker {self._key[0]} did not respond in time")
+            self._peers.timers, timeout_ms, lambda: PeerUnavailable(f"broker {self._key[0]} did not respond in time")
         )
         if self._ready:
             self._send_waiting()
@@ -177,7 +177,7 @@ class _Link:
 
     async def _connect(self) -> None:
         try:
-            transport = await self._peers._network.connect(self.address.host, self.address.port)
+            transport = await self._peers.network.connect(self.address.host, self.address.port)
         except OSError as error:
             self.close(f"cannot connect to broker {self._key[0]}: {error}")
             return
@@ -187,7 +187,7 @@ class _Link:
         self._transport = transport
         self._sent.append(None)
         transport.on_readable(self._on_readable)
-        self._write(self._channel.versions_request(software_name=SOFTWARE_NAME, software_version=self._peers._version))
+        self._write(self._channel.versions_request(software_name=SOFTWARE_NAME, software_version=self._peers.version))
 
     def _send_waiting(self) -> None:
         while self._waiting and not self._channel.full() and not self._closed:
@@ -264,8 +264,8 @@ class _Link:
         if self._closed:
             return
         self._closed = True
-        if self._peers._links.get(self._key) is self:
-            del self._peers._links[self._key]
+        if self._peers.links.get(self._key) is self:
+            del self._peers.links[self._key]
         if self._transport is not None:
             self._transport.close()
             self._transport = None

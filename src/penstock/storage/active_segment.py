@@ -33,7 +33,7 @@ ROLL_AT_ONCE = -(2**63)
 class ActiveSegment:
     """The segment that appends go to, with the state that an append needs.
 
-    It exists while the segment's file is open for appends, and is built from the segment when that is opened again.
+    It exists while the segment's file is open for appends; opening the file again rebuilds it.
     """
 
     __slots__ = (
@@ -79,9 +79,9 @@ class ActiveSegment:
         self.tail_lasts: list[int] = []
         self.tail_positions: list[int] = []
         self.limit = 0
-        """Bytes beyond which the segment ends; 0 once an index is full."""
+        """Greatest size of the segment; 0 once an index is full."""
         self.roll_after = ROLL_AT_ONCE
-        """A batch with a later timestamp may end the segment. An empty segment has no age, and checks every batch."""
+        """A batch with a later timestamp may roll the segment. An empty segment has no age, and checks every batch."""
         self.interval = 0
         self.jitter_ms = 0
         self.index_entries_max = 0
@@ -114,7 +114,7 @@ class ActiveSegment:
         return waited_ms > segment_ms - self.jitter_ms
 
     def append_rest(self, batch: memoryview, written: int) -> None:
-        """Append the rest of a batch that was written in part; raises why the disk does not take it."""
+        """Append the rest of a batch that was written in part; raises the error of the disk."""
         while written < len(batch):
             more = self.file.append(batch[written:])
             if more == 0:
@@ -183,7 +183,7 @@ class ActiveSegment:
             self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base)
 
     def save_indexes(self, disk: Disk, directory: str) -> None:
-        """Append new entries to the index files; what a full disk does not take is written by a later call."""
+        """Append new entries to the index files; entries that a full disk refuses are left to a later call."""
         for index, kind in ((self.offsets, OFFSET_INDEX), (self.times, TIME_INDEX)):
             path = self.segment.path(directory, kind)
             if index.saved == 0:

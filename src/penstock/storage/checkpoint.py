@@ -9,13 +9,13 @@ from penstock.storage.disk import Disk, replace_file
 VERSION = 0
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-"""Below it, a partition's log has been fsynced."""
+"""Offset up to which each log has been fsynced."""
 LOG_STARTS = "log-start-offset-checkpoint"
-"""Where a log begins when that is inside its first segment."""
+"""Start of each log that begins inside its first segment."""
 HIGH_WATERMARKS = "replication-offset-checkpoint"
-"""Below it, records were committed and may have been read."""
+"""High watermark of each log: records below it may have been read."""
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
-"""Below it, a log is compacted."""
+"""Offset up to which each log is compacted."""
 
 
 class CheckpointDamaged(Exception):
@@ -70,8 +70,7 @@ def encode_lines(lines: Iterable[str]) -> bytes:
 
 
 def decode_lines(path: str, data: bytes) -> list[str]:
-    """The entries of a checkpoint, or `CheckpointDamaged`: a shorter file than it says must not pass for a short
-    list."""
+    """The entries of a checkpoint; `CheckpointDamaged` when its count is wrong, so that a truncated file is noticed."""
     try:
         lines = data.decode().splitlines()
         version, count = int(lines[0]), int(lines[1])

@@ -1,6 +1,6 @@
 """The transactions that a compaction meets while it reads a log from its start.
 
-They say which records were aborted, and which markers still have records that need them.
+They show which records were aborted, and which markers still have records that need them.
 """
 
 from penstock.model.batch import BatchHeader
@@ -35,7 +35,7 @@ class CleanedTxns:
         return False
 
     def end(self, header: BatchHeader, *, aborted: bool) -> tuple[bool, AbortedTxn | None]:
-        """End a transaction at its marker: whether the marker can go, and else the index entry to keep with it."""
+        """End a transaction at its marker: whether to drop the marker, or the index entry to keep with it."""
         self._advance(header.last_offset)
         producer_id = header.producer_id
         if not aborted:

@@ -6,8 +6,7 @@ group is swapped in on the loop. As in Kafka,
 
 - a tombstone stays for `delete.retention.ms` after the pass that first met it, whose time is noted in the batch header;
 - batches keep their offsets, their producer and their codec; a producer's last batch stays, if need be without records;
-- records of aborted transactions go; a marker stays until nothing is left that needs it, and then as long as a
-tombstone.
+- records of aborted transactions are removed; a marker stays until no record needs it, and then as long as a tombstone.
 """
 
 import contextlib
@@ -65,7 +64,7 @@ class Cleaned(NamedTuple):
 
 @dataclass(slots=True)
 class Totals:
-    """What a pass has done so far."""
+    """The totals of a pass so far."""
 
     bytes_read: int = 0
     bytes_written: int = 0
@@ -91,7 +90,7 @@ class Compaction:
         self.settings = settings
         self.dirty_from = dirty_from
         self.end = end
-        """Nothing at or beyond is read or replaced; `build_map` lowers it to what fits into the map."""
+        """Records at or beyond this offset are neither read nor replaced."""
         self.now_ms = now_ms
         self.totals = Totals()
         self._keys = KeyMap(keys_max)
@@ -209,7 +208,7 @@ class Compaction:
                 writer.add_aborted(entry)
         else:
             aborted = self._txns.is_aborted(header)
-        keep, has_tombstone = self._verdicts(batch, aborted, marker_unneeded)
+        keep, has_tombstone = self._records_to_keep(batch, aborted, marker_unneeded)
         if not any(keep):
             if self._is_last_of_producer(header):
                 writer.add(header, empty_batch(header))
@@ -224,7 +223,7 @@ class Compaction:
             written = filter_batch(batch.data, keep, delete_horizon_ms=horizon_ms)
         writer.add(BatchHeader._make(HEADER.unpack_from(written)), written)
 
-    def _verdicts(self, batch: BatchAt, aborted: bool, marker_unneeded: bool) -> tuple[list[bool], bool]:
+    def _records_to_keep(self, batch: BatchAt, aborted: bool, marker_unneeded: bool) -> tuple[list[bool], bool]:
         """Which records stay, and whether a tombstone is among them."""
         header = batch.header
         # The horizon takes the place of the base timestamp.
@@ -304,7 +303,7 @@ class Compaction:
         self.finish(log)
 
     def abandon(self, log: Log) -> None:
-        """Give the pass up. Groups that were swapped in stay, and the next pass begins where this one did.
+        """Cancel the pass. Groups that were swapped in stay, and the next pass begins where this one did.
 
         A group that is not swapped in is removed: the next start would swap it in for segments that have changed.
         """
@@ -315,11 +314,11 @@ class Compaction:
             try:
                 discard_swap(log.directory.disk, log.path, self._unswapped.segment.base)
             except OSError as error:
-                log.directory.failed(error, f"giving up a compaction of {log.tp}")
+                log.directory.failed(error, f"cancelling a compaction of {log.tp}")
 
 
 def is_abort(batch: BatchAt) -> bool:
-    """Whether a control batch ends its transaction by aborting it."""
+    """Whether a control batch is an abort marker."""
     with readable(batch):
         return any(parse_marker(record)[0] == ABORT_MARKER for record in decode_records(batch.data))
 
@@ -340,7 +339,7 @@ def readable(batch: BatchAt) -> Generator[None]:
 
 
 def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, throttle: Throttle | None = None) -> Compaction | None:
-    """A pass over a log if it needs one now, else None. Nothing at or beyond `stable`, the last stable offset, changes.
+    """A pass over a log if it needs one now, otherwise None. Records from `stable`, the last stable offset, on stay.
 
     The log is marked as being compacted until the pass is finished or abandoned.
     """
@@ -351,7 +350,7 @@ def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, throttle: Throttl
     if len(view.segments) < 2 or not log.txn_index.save():
         return None
     first = view.segments[0].base
-    # A start outside of the log is from before it was cut: everything is dirty again.
+    # An offset outside of the log is from before a truncation: everything is dirty again.
     dirty_from = log.cleaned_to if first <= log.cleaned_to <= log.log_end else first
     lag_ms = config.min_compaction_lag_ms
     # Without a lag every record may be compacted, also one whose timestamp is in the future.

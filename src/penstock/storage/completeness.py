@@ -1,8 +1,8 @@
 """Whether a log still has the segments that the last broker left.
 
-A clean stop lists every segment; after an unclean one, the checkpoint knows which logs had any. No crash removes or
-shortens such a file, so a log that lacks one must not go on at a lower end: it would assign used offsets to new
-records. The partition stays offline until the files are back, or until an operator gives the records up. A note in the
+A clean stop lists every segment; after an unclean one, the checkpoint knows which logs had any. A crash does not remove
+or shorten such a file, so a log that lacks one must not continue at a lower end: it would assign used offsets to new
+records. The partition stays offline until the files are back, or until an operator accepts the loss. A note in the
 partition's directory (`records-missing.json`) preserves this over further starts, clean or not.
 """
 
@@ -31,11 +31,11 @@ class Contents:
     log_start: int
     log_end: int
     given_up: bool = False
-    """Whether an operator accepted the loss of what is missing. The log keeps its end."""
+    """Whether an operator accepted the loss of the missing records. The log keeps its end."""
 
 
 def missing_in(disk: Disk, path: str, expected: Contents) -> list[str]:
-    """Descriptions of what the log lacks; empty when it is complete."""
+    """Descriptions of the missing files; empty when the log is complete."""
     if expected.segments or not expected.log_end:
         return missing_of(disk, path, expected.segments)
     try:
@@ -51,12 +51,12 @@ def missing_of(disk: Disk, path: str, segments: SegmentSizes) -> list[str]:
     for base, size in segments:
         name = offset_name(base, LOG)
         try:
-            bytes_there = disk.stat(f"{path}/{name}").size
+            bytes_found = disk.stat(f"{path}/{name}").size
         except FileNotFoundError:
             found.append(f"{name} with {size} bytes is missing")
         else:
-            if bytes_there < size:
-                found.append(f"{name} has {bytes_there} of {size} bytes")
+            if bytes_found < size:
+                found.append(f"{name} has {bytes_found} of {size} bytes")
     return found
 
 
@@ -69,7 +69,7 @@ def in_words(missing: list[str], path: str, expected: Contents) -> str:
 
 
 def note_missing(disk: Disk, path: str, topic_id: TopicId, expected: Contents) -> None:
-    """Note what the log should have, for later starts; creates the directory if it is missing."""
+    """Write down which files the log should have, for later starts; creates the directory if it is missing."""
     if not disk.exists(path):
         disk.make_directory(path)
         disk.write_file(f"{path}/{PARTITION_METADATA}", partition_metadata.encode(topic_id), sync=True)
@@ -89,7 +89,7 @@ def write_note(disk: Disk, path: str, expected: Contents) -> None:
 
 
 def read_note(disk: Disk, path: str) -> Contents | None:
-    """What an earlier start found missing; None when nothing was, `NoteDamaged` when that cannot be read."""
+    """The note of an earlier start that found files missing; None without one, `NoteDamaged` when it is unreadable."""
     try:
         note = notes.decode(disk.read_file(f"{path}/{NOTE}"))
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def forget_note(disk: Disk, path: str) -> None:
 
 
 def give_up(disk: Disk, path: str) -> Contents | None:
-    """Accept the loss of missing records from the next start on; returns what the log had, None if it lacks nothing."""
+    """Accept the loss of missing records from the next start on; returns the former contents, None without a loss."""
     expected = read_note(disk, path)
     if expected is not None:
         expected = replace(expected, given_up=True)

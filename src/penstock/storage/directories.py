@@ -22,10 +22,10 @@ NODE_ID = "node.id"
 CLUSTER_ID = "cluster.id"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RUNNING = ".penstock_running"
-"""A file with the boot id of the machine when a broker last wrote here and had recovered from all earlier boots."""
+"""A file with the machine's boot id as of the last broker that had recovered from all earlier boots."""
 
 FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of a full disk, which may take fewer bytes, or the same ones later."""
+"""Errors of a full disk: a smaller write, or the same one later, may succeed."""
 
 SCARCE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN})
 """Errors of a process or machine that lacks descriptors or memory; the disk is not at fault."""
@@ -75,10 +75,10 @@ class LogDirectory:
         """Why the directory is offline; None while it is online."""
         self.directory_id = ""
         self.new = False
-        """Whether no broker had it before this one."""
+        """Whether this broker is the first to use it."""
         self._on_offline = on_offline
         self.on_finding = on_finding
-        """Called with what recovery of a log found."""
+        """Called with each finding of a log's recovery."""
         self.on_refusal = on_refusal
         """Called with the reason when the directory refuses an operation and stays online."""
         self._lock: DiskLock | None = None
@@ -188,7 +188,7 @@ class LogDirectory:
         raise StartRefused(why)
 
     def last_stop(self) -> Stop:
-        """How the last broker here ended; a machine crash, with the most thorough recovery, if no file says so."""
+        """How the last broker stopped; without a file that says so, a machine crash, which needs a full recovery."""
         if self.disk.exists(self.file(CLEAN_SHUTDOWN)):
             return Stop.CLEAN
         try:
@@ -198,10 +198,10 @@ class LogDirectory:
         return Stop.PROCESS_CRASH if boot and boot == self.disk.boot_id() else Stop.MACHINE_CRASH
 
     def mark_unclean(self) -> None:
-        """Make every stop from here on unclean until `mark_clean`. Synced before anything is changed.
+        """Make every stop unclean until `mark_clean`. Synced before any other file is changed.
 
-        After a machine crash the boot id of that boot stays, so that a recovery that is killed is repeated as
-        thoroughly, until `mark_recovered`.
+        After a machine crash the file keeps the boot id from before it until `mark_recovered`, so that a recovery that
+        is killed is repeated as thoroughly.
         """
         if self.last_stop() is Stop.CLEAN:
             self.mark_recovered()
@@ -209,12 +209,12 @@ class LogDirectory:
             self.disk.sync_directory(self.path)
 
     def mark_recovered(self) -> None:
-        """Every log is recovered from earlier boots: only a crash of this one would matter now."""
+        """Note that every log is recovered from earlier boots: only a crash in this boot needs recovery now."""
         self.disk.write_file(self.file(RUNNING), self.disk.boot_id().encode(), sync=True)
         self.disk.sync_directory(self.path)
 
     def mark_clean(self) -> None:
-        """Everything is on the disk: the next start need not recover."""
+        """Note that everything is on the disk: the next start need not recover."""
         marker = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
         replace_file(self.disk, self.file(CLEAN_SHUTDOWN), marker, sync=True)
 
@@ -230,7 +230,7 @@ def said(error: OSError) -> str:
 
 
 def read_properties(data: bytes) -> dict[str, str]:
-    """Names and values of a Java properties file, as simple ones are written."""
+    """Names and values of a Java properties file without escapes and continuation lines."""
     lines = (line.strip() for line in data.decode(errors="replace").splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))
     return {name.strip(): value.strip() for name, _, value in pairs}

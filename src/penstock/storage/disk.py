@@ -1,7 +1,7 @@
-"""The seam to the file system: what storage asks of a disk, and the real one.
+"""The interface to the file system, and its implementation by the operating system.
 
-Everything else in storage takes a `Disk`, so that tests can cut the power, fill the disk and lose an fsync. Failures
-come out as `OSError`; the log directory decides what they mean.
+All other storage code takes a `Disk`, so that tests can cut the power, fill the disk and fail an fsync. Failures are
+raised as `OSError`; the log directory decides what they mean.
 """
 
 import errno
@@ -24,7 +24,7 @@ DESCRIPTORS_RETRY_S = 0.05
 
 
 class FileStat(NamedTuple):
-    """What a directory listing says of a file."""
+    """Size and modification time of a file."""
 
     size: int
     modified_ms: int
@@ -38,16 +38,16 @@ class DiskFile(Protocol):
 
     @property
     def append(self) -> Callable[[Buffer], int]:
-        """Write at the end, and return how many bytes were written: a full disk takes fewer."""
+        """Write at the end, and return how many bytes were written: fewer on a full disk."""
         ...
 
     @property
     def pread(self) -> Callable[[int, int], bytes]:
-        """Read so many bytes at a position. May wait for the disk; short only at the end of the file."""
+        """Read `size` bytes at a position. May wait for the disk; short only at the end of the file."""
         ...
 
     def pread_nowait(self, size: int, position: int) -> bytes | None:
-        """As `pread` where the bytes are in memory already; None where they would have to be read from the disk."""
+        """As `pread` if the bytes are in the page cache; otherwise None."""
         ...
 
     def size(self) -> int: ...
@@ -111,7 +111,7 @@ class Disk(Protocol):
         ...
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """Bytes left to us and bytes in all, of the file system that holds `path`."""
+        """Available and total bytes of the file system that holds `path`."""
         ...
 
     def wait_for_descriptor(self) -> None:
@@ -119,12 +119,12 @@ class Disk(Protocol):
         ...
 
     def boot_id(self) -> str:
-        """Changes whenever the page cache was lost, that is with a boot; empty if unknown."""
+        """An id that changes with every boot, and so whenever the page cache is lost; empty if unknown."""
         ...
 
 
 def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
-    """Make `path` hold `data` or, after a crash, what it held before: written aside, then renamed over."""
+    """Replace the contents of a file atomically: after a crash it has the old or the new ones."""
     aside = path + ".tmp"
     disk.write_file(aside, data, sync=sync)
     disk.rename(aside, path)

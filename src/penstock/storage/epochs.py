@@ -1,7 +1,7 @@
 """The leader epoch cache: the start offset of each epoch, by which diverged replicas find where to truncate.
 
-Kept in Kafka's `leader-epoch-checkpoint`, which saves reading the log. Every batch has its epoch, so that recovery can
-rebuild the cache from the log.
+Kept in Kafka's `leader-epoch-checkpoint`. Every batch has its epoch, so that recovery can rebuild the cache from the
+log.
 """
 
 from bisect import bisect_right
@@ -25,7 +25,7 @@ class LeaderEpochs:
         self.changed = False
         """Whether the file lacks a change."""
         self.saves = 0
-        """How often the file was written, and how many of those are on the disk."""
+        """How often the file was written; `saves_synced` of them are on the disk."""
         self.saves_synced = 0
 
     def __len__(self) -> int:
@@ -35,7 +35,7 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start: int) -> None:
-        """Note that an epoch begins at an offset.
+        """Add an epoch that begins at an offset.
 
         An epoch that is not newer than the latest is ignored; one without records is replaced.
         """
@@ -55,14 +55,14 @@ class LeaderEpochs:
         return self._starts[at] if at >= 0 and self._epochs[at] == epoch else None
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch in which the record at an offset was written; -1 when it is older than all that is known."""
+        """The epoch of the record at an offset; -1 when it is older than the first known epoch."""
         at = bisect_right(self._starts, offset) - 1
         return self._epochs[at] if at >= 0 else NO_EPOCH
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """The greatest known epoch not after `epoch`, and where it ends; (-1, -1) when none is known.
 
-        A follower cuts its log to that end: beyond it, the two logs may differ.
+        A follower truncates its log to that end: beyond it, the two logs may differ.
         """
         if epoch == NO_EPOCH or not self._epochs:
             return NO_EPOCH, NO_OFFSET
@@ -70,7 +70,7 @@ class LeaderEpochs:
             return epoch, log_end
         at = bisect_right(self._epochs, epoch)
         if at == len(self._epochs):
-            # An epoch beyond the latest: the cache cannot say where it ends.
+            # An epoch beyond the latest: its end is unknown.
             return NO_EPOCH, NO_OFFSET
         if at == 0:
             # Older than every epoch of the cache: the logs may differ from the first of them on.
@@ -86,7 +86,7 @@ class LeaderEpochs:
         self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
 
     def delete_before(self, offset: int) -> None:
-        """Drop epochs that end before the new log start; the one in force there begins there now."""
+        """Drop epochs that end before the new log start; the epoch at the log start begins there now."""
         at = bisect_right(self._starts, offset) - 1
         if at > 0:
             del self._epochs[:at], self._starts[:at]
@@ -96,14 +96,14 @@ class LeaderEpochs:
             self.changed = True
 
     def clear(self) -> None:
-        """The log starts over, empty: no epoch is known."""
+        """Drop all epochs: the log restarts empty."""
         self._epochs.clear()
         self._starts.clear()
         self.latest = NO_EPOCH
         self.changed = True
 
     def load_from(self, found: "LeaderEpochs") -> None:
-        """Take over what recovery found. Saves are counted on: a flush in flight must not pass for a later one."""
+        """Take over the epochs that recovery found. `saves` is not reset, or a flush in flight would count as later."""
         self._epochs = found._epochs
         self._starts = found._starts
         self.latest = found.latest
@@ -119,7 +119,7 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, disk: Disk, path: str) -> "LeaderEpochs":
-        """What the file says; `CheckpointDamaged` when it contradicts itself."""
+        """Read the file; `CheckpointDamaged` when it is inconsistent."""
         epochs = cls()
         for line in read_lines(disk, path):
             try:

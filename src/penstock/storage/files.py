@@ -17,7 +17,7 @@ class Openable(Protocol):
 
 
 class OpenFiles:
-    """Keeps at most `files_max` files open. Those not used since the last round close first."""
+    """Keeps at most `files_max` files open. Files unused since the last round close first."""
 
     __slots__ = ("_ring", "files_max")
 
@@ -30,7 +30,7 @@ class OpenFiles:
         return len(self._ring)
 
     def admit(self, holder: Openable) -> None:
-        """Count a file that was just opened, and close another when that is one too many."""
+        """Count a file that was just opened, and close another if the limit is exceeded."""
         holder.touched = True
         if not holder.pooled:
             holder.pooled = True
@@ -40,7 +40,7 @@ class OpenFiles:
 
     def _make_room(self, newcomer: Openable) -> None:
         ring = self._ring
-        # Two rounds clear every mark, so the third visit of a holder would find it unused.
+        # Two rounds are enough: the first clears every mark, the second releases.
         for _ in range(2 * len(ring)):
             if len(ring) <= self.files_max:
                 return
@@ -52,7 +52,7 @@ class OpenFiles:
                 holder.pooled = False
 
     def forget(self, holder: Openable) -> None:
-        """A holder closed its file by itself. This costs a linear search: for deletions and the end only."""
+        """Remove a holder that closed its file itself. Linear: only for deletions and shutdown."""
         if holder.pooled:
             holder.pooled = False
             self._ring.remove(holder)

@@ -1,4 +1,4 @@
-"""Flushing a log: which files a flush has to sync, syncing them off the loop, and the recovery point that results."""
+"""Flushes a log: finds the files to sync, syncs them off the loop, and moves the recovery point."""
 
 import contextlib
 import errno
@@ -15,10 +15,10 @@ from penstock.storage.txn_index_writer import TxnIndexWriter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushJob:
-    """Make everything below `end` survive a power cut. Made on the loop, run off it, applied on it.
+    """Makes everything below `end` survive a power cut. Created on the loop, run off it, applied on it.
 
-    `OSError` from `run` is final: the directory goes offline, and no fsync is tried again.
-    Only a lack of descriptors is waited out: a file that could not be opened was not synced either.
+    `OSError` from `run` is final: the directory goes offline, and the fsync is not retried. Only a lack of file
+    descriptors is: a file that could not be opened has not failed to sync.
     """
 
     disk: Disk
@@ -30,11 +30,11 @@ class FlushJob:
     """Segments whose directory entries have to be synced too."""
 
     epochs_saves: int | None
-    """How often the leader epochs had been saved, when the last of that is not on the disk yet."""
+    """The number of saves of the leader epochs, if the last one is not on the disk yet."""
     txn_entries_written: int | None
-    """How many aborted transactions were in the index files, when the last of them is not on the disk yet."""
+    """The number of entries in the transaction index files, if the last one is not on the disk yet."""
     truncations: int
-    """How often the log had been cut when the flush began."""
+    """The log's truncation count when the flush began."""
     home: str | None
     """The log directory, when the partition's own directory is new in it."""
 
@@ -75,7 +75,7 @@ def run_flush(job: FlushJob) -> OSError | None:
 
 
 class Flusher:
-    """How far a log is on the disk. Each part of the log knows what of it was written and not synced yet."""
+    """Tracks how much of a log is flushed. Each part of the log knows which of its writes are not synced yet."""
 
     __slots__ = ("_directory", "_epochs", "_segments", "_txn_index", "checkpointed", "recovery_point", "truncations")
 
@@ -96,7 +96,7 @@ class Flusher:
         self.checkpointed = recovery_point
         """The recovery point that the next start will find."""
         self.truncations: int = 0
-        """How often the log's end was cut off: a flush that began before says nothing about what was written after."""
+        """How often the log was truncated: a flush that began before says nothing about batches written after."""
 
     def begin(self, log_end: int) -> FlushJob | None:
         """The work that makes everything below the log end survive a power cut; None when it does already."""
@@ -152,15 +152,15 @@ class Flusher:
             self.finish(job, run_flush(job))
 
     def lower(self, offset: int) -> None:
-        """Nothing from `offset` on counts as flushed any more: it is about to be cut off."""
+        """Lower the recovery point to `offset`, before the log is truncated there."""
         self.recovery_point = min(self.recovery_point, offset)
 
     def truncated(self, offset: int) -> None:
-        """The log was cut at `offset`. Flushes in flight do not move the recovery point."""
+        """The log was truncated to `offset`. Flushes in flight do not move the recovery point."""
         self.truncations += 1
         self.lower(offset)
 
     def restarted(self, offset: int) -> None:
-        """The log is empty and goes on at `offset`."""
+        """The log is empty and continues at `offset`."""
         self.truncations += 1
         self.recovery_point = offset

@@ -1,7 +1,7 @@
 """Group commit: producers that wait for an fsync of one log share it.
 
-While a log is being flushed its appends go on; they share the next flush. So the number of fsyncs is bounded by how
-fast the disk is, and not by how many producers there are.
+Appends during a flush share the next one. The speed of the disk bounds the number of fsyncs, not the number of
+producers.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Flushable(Protocol):
         ...
 
     def end_flush(self, job: FlushJob, failure: OSError | None) -> None:
-        """The job is done, or has failed, which is final."""
+        """Apply a finished job, or its failure, which is final."""
         ...
 
 
@@ -51,7 +51,7 @@ class GroupCommit:
         return len(self._running)
 
     def want(self, partition: Flushable) -> None:
-        """Flush soon; at once where no flush of this partition is under way."""
+        """Request a flush; it starts at once unless one of this partition is under way."""
         if partition in self._running:
             self._again.add(partition)
             return
@@ -59,10 +59,10 @@ class GroupCommit:
         if job is not None:
             self._running.add(partition)
             began_s = self._clock.monotonic()
-            self._threads.submit(job.run).add_done_callback(lambda done: self._came_back(partition, job, done, began_s))
+            self._threads.submit(job.run).add_done_callback(lambda done: self._finished(partition, job, done, began_s))
 
-    def _came_back(self, partition: Flushable, job: FlushJob, done: "Future[None]", began_s: float) -> None:
-        """In a flushing thread."""
+    def _finished(self, partition: Flushable, job: FlushJob, done: "Future[None]", began_s: float) -> None:
+        """Apply a finished job on the loop. Called in a flushing thread."""
         self._call_threadsafe(lambda: self._apply(partition, job, done, began_s))
 
     def _apply(self, partition: Flushable, job: FlushJob, done: "Future[None]", began_s: float) -> None:

@@ -4,10 +4,10 @@ from hashlib import blake2b
 
 DIGEST_BYTES = 16
 KEY_BYTES_MAX = 15
-"""A shorter key stands for itself; a longer one for its digest, which is longer than any such key."""
+"""Keys up to this size are stored as they are; longer ones as their digest, which is longer than any such key."""
 
 ENTRY_BYTES = 200
-"""What an entry costs in memory: its slot in the dictionary at the worst moment, the digest and the offset."""
+"""Memory per entry: its slot in the dictionary at the worst moment, the digest and the offset."""
 
 
 def keys_max_of(buffer_bytes: int) -> int:
@@ -16,7 +16,7 @@ def keys_max_of(buffer_bytes: int) -> int:
 
 
 class KeyMap:
-    """Key -> newest offset. Full at `keys_max`; two keys with one 128-bit digest are taken for the same."""
+    """Key -> newest offset. Full at `keys_max`; two keys with the same 128-bit digest count as one."""
 
     __slots__ = ("_offsets", "keys_max")
 

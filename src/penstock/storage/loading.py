@@ -1,4 +1,4 @@
-"""Opening a log at its first use: are its files complete, and what did a crash leave?"""
+"""Opens a log at its first use: checks that its files are complete, and recovers it after a crash."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,26 +14,26 @@ from penstock.storage.segment_files import mark_gaps
 
 
 class LogLoader:
-    """What is known of a log before it is opened, and the checks that open it."""
+    """The state of a log before it is opened, and the checks that open it."""
 
     __slots__ = ("_directory", "findings", "left", "stop")
 
     def __init__(self, directory: PartitionDirectory, stop: Stop, left: Contents | None) -> None:
         self._directory = directory
         self.stop = stop
-        """How the last broker that had the log ended; clean once the log is loaded."""
+        """How the last broker on the log stopped; clean once the log is loaded."""
         self.left = left
         """The files that the last broker left, where that is known, until the log is opened."""
         self.findings: list[Finding] = []
-        """What the last load repaired."""
+        """Findings of the last load."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether the last broker left the log and its directory is gone. Opening it keeps that for later starts."""
+        """Whether the directory of a log of the last broker is missing; opening it records that for later starts."""
         return not self._directory.made and self.left is not None
 
     def lacks_newest(self) -> bool:
-        """Whether the newest segment of the last clean stop is missing or short: one look, for every log at a start."""
+        """Whether the newest segment of the last clean stop is missing or short: a cheap check, for every log."""
         newest = () if self.left is None else self.left.segments[-1:]
         try:
             return bool(completeness.missing_of(self._directory.disk, self._directory.path, newest))
@@ -43,9 +43,9 @@ class LogLoader:
             return True
 
     def check_complete(self, log_end: int) -> Contents | None:
-        """Refuse a log that lacks files of the last clean stop, until they are back or an operator gives them up.
+        """Refuse a log that lacks files of the last clean stop, until they are back or an operator accepts the loss.
 
-        Returns what the log had when missing records were given up: it keeps its end, and everything left is verified.
+        After an accepted loss, returns the former contents: the log keeps its end, and the rest is verified.
         """
         directory = self._directory
         disk, path = directory.disk, directory.path
@@ -69,7 +69,7 @@ class LogLoader:
             raise directory.take_offline(reason)
         detail = f"the log goes on at {self.left.log_end}; {'; '.join(missing)}"
         directory.report(self._serious("records_given_up", log_end, detail))
-        # Holes between the segments that are left are no damage.
+        # Gaps between the remaining segments are not damage.
         mark_gaps(disk, path)
         self.stop = Stop.MACHINE_CRASH
         return self.left
@@ -94,14 +94,14 @@ class LogLoader:
         )
 
     def loaded(self, found: Loaded) -> None:
-        """Recovery succeeded: later loads of the same files have no crash to repair."""
+        """Apply a successful recovery: later loads of the same files have no crash to repair."""
         self.stop = Stop.CLEAN
         self.findings = found.findings
         for finding in found.findings:
             self._directory.report(finding)
 
     def opened(self) -> None:
-        """The log is complete and in use: what the last broker left does not matter any more."""
+        """The log is complete and in use: forget the files of the last clean stop."""
         if self.left is not None:
             completeness.forget_note(self._directory.disk, self._directory.path)
             self.left = None

@@ -42,7 +42,7 @@ class Cleaning(Protocol):
 
     @property
     def end(self) -> int:
-        """It reads and replaces nothing at or beyond this offset, so that the log may be cut there."""
+        """It reads and replaces nothing at or beyond this offset, so that the log may be truncated there."""
         ...
 
 
@@ -53,8 +53,8 @@ class Producers(Sized, Iterable[ProducerSnapshot], Protocol):
 class Log:
     """A partition's log, opened at its first use. It assigns offsets and keeps its parts in step with them.
 
-    The parts: `partition_directory` is the place of the files, `loader` opens them, `segments` hold the batches,
-    `epochs` and `txn_index` are the caches beside them, `flusher` knows how much of all that is on the disk.
+    Its parts: `partition_directory` knows where the files are, `loader` opens them, `segments` hold the batches,
+    `epochs` and `txn_index` index them, `flusher` knows how much of all that is on the disk.
     """
 
     __slots__ = (
@@ -98,29 +98,29 @@ class Log:
         self.clock = clock
         self.log_start = log_start
         self.log_end = log_end
-        """-1 before the log is opened, where nothing says how far it reaches."""
+        """-1 before the log is opened, where no summary or checkpoint has it."""
         self.high_watermark = high_watermark
-        """As the replica last said; kept in the checkpoint, so that recovery knows what was committed."""
+        """As the replica last reported it; checkpointed, so that recovery knows which records were committed."""
         self.leader_epoch = -1
-        """Of the last batch that this process appended; an append with another one starts that epoch."""
+        """The epoch of the last batch that this process appended; an append with another one starts a new epoch."""
         self.cleaned_to = cleaned_to
         """Below it, compaction has left one record per key."""
         self.cleaning: Cleaning | None = None
-        """The compaction or the move under way, if any: segments are left alone meanwhile."""
+        """The compaction or the move under way, if any: no other code changes segments meanwhile."""
         self.oldest_ms = oldest_ms
-        """Greatest timestamp of the oldest segment, as the last clean stop noted it: good until the log is opened."""
+        """Greatest timestamp of the oldest segment, as of the last clean stop; used until the log is opened."""
         self.opened = False
         self.producers: Callable[[], Producers] | None = None
-        """Gives the producers' state when a segment ends, for the snapshot beside it."""
+        """Returns the producers' state when a segment is rolled, for the snapshot beside it."""
         self.producers_unsaved = False
-        """Whether a segment ended without a snapshot, because there were too many producers to encode at once."""
+        """Whether a segment was rolled without a snapshot, because there were too many producers to encode at once."""
         self.loader = LogLoader(directory, stop, left)
         self.segments = LogSegments(directory, config, clock=clock, randomness=randomness, size_bytes=size_bytes)
         self.epochs = LeaderEpochs()
         self.txn_index = TxnIndexWriter(directory)
         self.flusher = Flusher(directory, self.segments, self.epochs, self.txn_index, recovery_point)
 
-    # What its parts say
+    # Attributes of the parts
 
     @property
     def tp(self) -> TopicPartition:
@@ -158,7 +158,7 @@ class Log:
 
     @property
     def truncations(self) -> int:
-        """How often the log's end was cut off."""
+        """How often the log was truncated."""
         return self.flusher.truncations
 
     @property
@@ -173,11 +173,11 @@ class Log:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the last broker left the log and its directory is gone. Opening it keeps that for later starts."""
+        """Whether the directory of a log of the last broker is missing; opening it records that for later starts."""
         return self.loader.is_lost
 
     def open(self) -> None:
-        """Read what is on the disk; after an unclean stop, recover it."""
+        """Load the log from the disk; after an unclean stop, recover it."""
         if self.partition_directory.offline is not None:
             raise self.partition_directory.offline
         if self.opened:
@@ -263,7 +263,7 @@ class Log:
         return self._recovery(self.log_end, whole=True)
 
     def end_repair(self, found: Loaded) -> None:
-        """Serve what a repair found."""
+        """Apply a repair and serve the log again."""
         self.partition_directory.offline = None
         self._recovered(found)
 
@@ -285,8 +285,8 @@ class Log:
     def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int) -> int:
         """Stamp a batch with its offset and epoch, write it at the end, and return its base offset.
 
-        `header` is the batch's own, with its timestamps as they are to be stored. A batch that cannot be written whole
-        leaves nothing behind.
+        `header` is the batch's own, with the timestamps to store. A batch that cannot be written whole is removed
+        again.
         """
         segments = self.segments
         active = segments.active
@@ -327,10 +327,10 @@ class Log:
         return base
 
     def append_stamped(self, batches: memoryview, appended: Callable[[BatchHeader, memoryview], None]) -> None:
-        """Write batches that have their offsets already, as a follower does. They may leave gaps and never go back.
+        """Write batches that have their offsets already, as a follower does. They may leave gaps but never go back.
 
-        `appended` is called after each one: a segment may end before the next, and the snapshot beside it has the
-        producers of exactly what precedes it.
+        `appended` is called after each batch: a segment may end before the next one, and the snapshot beside it must
+        have the producers of exactly the batches before it.
         """
         position = 0
         while position < len(batches):
@@ -349,7 +349,7 @@ class Log:
             position += header.size
 
     def _active_for(self, size: int, timestamp: int, last: int) -> ActiveSegment:
-        """The segment for a batch that the quick checks did not let pass: the active one, or a new one."""
+        """The segment for a batch that failed the quick checks of `append`: the active one, or a new one."""
         config = self.config
         if size > config.segment_bytes_effective:
             raise RecordListTooLarge(
@@ -366,12 +366,12 @@ class Log:
         return active
 
     def _take_back(self, active: ActiveSegment, error: OSError) -> NoReturn:
-        """Remove what was written of a batch that could not be written whole, and raise why."""
+        """Remove the written part of a batch that could not be written whole, and raise why."""
         try:
             if active.file.size() > active.size:
                 active.file.truncate(active.size)
         except OSError as worse:
-            raise self.directory.failed(worse, f"taking back a part of a batch of {self.tp}") from error
+            raise self.directory.failed(worse, f"removing a partial batch of {self.tp}") from error
         raise self.directory.failed(error, f"appending to {self.tp}") from error
 
     def _begin_epoch(self, leader_epoch: int) -> None:
@@ -380,7 +380,7 @@ class Log:
             try:
                 self._save_epochs()
             except OSError as error:
-                # The file can be made from the log, so a full disk here does not refuse the batch by itself.
+                # The file can be rebuilt from the log, so a full disk is no reason to refuse the batch here.
                 refusal = self.directory.failed(error, f"noting the leader epoch of {self.tp}")
                 if self.directory.offline is not None:
                     raise refusal from error
@@ -390,7 +390,7 @@ class Log:
         self.epochs.save(self.directory.disk, f"{self.path}/{EPOCHS}", sync=False)
 
     def roll(self) -> None:
-        """Finish the active segment and start another; an empty segment goes on."""
+        """Finish the active segment and start another, unless it is empty."""
         self.open()
         if not self.segments.roll(self.log_end) or self.producers is None:
             return
@@ -401,7 +401,7 @@ class Log:
             self.producers_unsaved = True
 
     def snapshot_producers(self, entries: Iterable[ProducerSnapshot], offset: int) -> None:
-        """Keep the producers' state as of `offset`, so that a start replays from there and not from the beginning."""
+        """Save the producers' state as of `offset`, so that a start replays the log only from there."""
         self.save_producers(producer_snapshot.encode(entries), offset)
 
     def save_producers(self, encoded: bytes, offset: int) -> None:
@@ -414,7 +414,7 @@ class Log:
             producer_snapshot.write(disk, self.path, encoded, offset, sync=False)
             producer_snapshot.prune(disk, self.path, log_end=self.log_end, settled=self.flusher.checkpointed)
         except OSError as error:
-            # A full disk costs a longer replay, no more.
+            # A full disk only costs a longer replay.
             self.directory.failed(error, f"saving the producers of {self.tp}")
 
     def note_aborted(self, aborted: AbortedTxn) -> None:
@@ -424,9 +424,9 @@ class Log:
     # Reading
 
     def slice(self, offset: int, bytes_max: int, *, end: int, at_least_one: bool) -> FileSlice | None:
-        """Whole batches from the one that holds `offset`, all below offset `end`; None when there is nothing to send.
+        """Whole batches from the one that holds `offset`, all below offset `end`; None when there is none to send.
 
-        At most `bytes_max`, except that with `at_least_one` the first batch is given whole, however large.
+        At most `bytes_max`, except that with `at_least_one` the first batch is included, however large.
         """
         log_end = self.log_end
         if offset < self.log_start or offset > log_end:
@@ -443,14 +443,14 @@ class Log:
         return segments.slice_from(active, offset, bytes_max, end, log_end, at_least_one)
 
     def beyond(self, offset: int, records: FileSlice) -> int:
-        """An offset that no record of a slice from `offset` reaches: near its end where an index tells, as in Kafka.
+        """An offset beyond all records of a slice from `offset`: near its end where an index knows one, as in Kafka.
 
-        Ask in the loop turn that made the slice.
+        Call it in the loop turn that made the slice.
         """
         return self.segments.beyond(offset, records, self.log_end)
 
     def view(self) -> LogView:
-        """The log as it is now, for reading off the loop. Segments deleted meanwhile are missing there."""
+        """A snapshot of the log, for reading off the loop. It skips segments that are deleted meanwhile."""
         self.open()
         self.directory.check()
         directory = self.partition_directory
@@ -472,25 +472,25 @@ class Log:
         if offset > self.log_start:
             self.open()
             self.log_start = offset
-            # Only committed records are deleted: a checkpoint that says otherwise is damaged.
+            # Only committed records are deleted: a lower high watermark comes from a damaged checkpoint.
             self.high_watermark = max(self.high_watermark, offset)
             self.epochs.delete_before(offset)
 
     def drop_oldest(self, count: int) -> list[str]:
-        """Take the oldest segments out of the log; their files, to be removed when no reader has them open."""
+        """Drop the oldest segments; returns their files, to be removed when no reader has them open."""
         marked = self.segments.drop_oldest(count)
         self.delete_before(self.segments[0].base)
         return marked
 
     def lower_marks(self, offset: int) -> None:
-        """Nothing from `offset` on counts as durable or committed any more: it is about to be cut off."""
+        """Lower the recovery point and the high watermark to `offset`, before the log is truncated there."""
         self.flusher.lower(offset)
         self.high_watermark = min(self.high_watermark, offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Cut the log's end off, from the batch that holds `offset` on. Appends go on at `offset`.
+        """Remove everything from the batch that holds `offset` on. Appends continue at `offset`.
 
-        `LogStore.truncate` does it in the order that a crash demands.
+        `LogStore.truncate` calls it in a crash-safe order.
         """
         self.open()
         if offset >= self.log_end:
@@ -513,20 +513,20 @@ class Log:
         self.flusher.truncated(offset)
         self.high_watermark = min(self.high_watermark, offset)
         if reached < offset:
-            # The batch that held the offset is gone whole: the files must still say where the log goes on.
+            # The batch that held the offset is gone whole: a segment at `offset` keeps where the log continues.
             mark_gaps(disk, self.path)
             self.segments.start(offset)
         self.epochs.truncate_to(offset)
         self._save_epochs()
         self.leader_epoch = self.epochs.latest
         producer_snapshot.prune(disk, self.path, log_end=offset)
-        # What was cut off must not come back after a power cut, behind what is appended from here on.
+        # After a power cut, truncated batches must not reappear after newer ones.
         disk.sync_directory(self.path)
 
     def restart_at(self, offset: int) -> None:
-        """Drop everything and go on, empty, at an offset: a follower whose leader's log starts later does that."""
+        """Drop everything and continue, empty, at an offset, as a follower does whose leader's log starts later."""
         self.open()
-        assert self.cleaning is None, f"{self.tp} starts over while it is compacted"
+        assert self.cleaning is None, f"{self.tp} is restarted while it is compacted"
         disk = self.directory.disk
         self.partition_directory.rewrites += 1
         self.txn_index.truncate_to(0)
@@ -547,11 +547,11 @@ class Log:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether something was appended that a power cut could take."""
+        """Whether the log has records that a power cut could lose."""
         return self.flusher.recovery_point < self.log_end
 
     def begin_flush(self) -> FlushJob | None:
-        """The work that puts everything appended so far on the disk; None when it is. Run it off the loop."""
+        """The work that flushes everything appended so far; None when all is flushed. Run it off the loop."""
         return self.flusher.begin(self.log_end)
 
     def finish_flush(self, job: FlushJob, error: OSError | None = None) -> None:
@@ -563,7 +563,7 @@ class Log:
         self.flusher.run(self.log_end)
 
     def begin_close(self) -> FlushJob | None:
-        """Save what is only in memory, and return the flush that is left to do."""
+        """Save the state that is only in memory, and return the flush that remains to be run."""
         active = self.segments.active
         if active is not None:
             try:
@@ -589,7 +589,7 @@ class Log:
         self.segments.abandon()
 
     def summarise(self) -> LogSummary:
-        """The log in a line, for the next start."""
+        """The summary of the log for the next start."""
         left = self.loader.left
         sizes = None if left is None else left.segments
         if self.opened:

@@ -35,7 +35,7 @@ class LogMarks:
 
     tp: TopicPartition
     topic_id: TopicId = TOPIC_ID_ZERO
-    """Zero where only Kafka's checkpoints know the log: they name no topic id."""
+    """Zero where only Kafka's checkpoints have the log: they have no topic ids."""
     recovery_point: int = 0
     log_start: int = 0
     high_watermark: int = 0
@@ -68,14 +68,14 @@ class LogMarks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarksFound:
-    """What the checkpoints of a directory say, without damaged lines."""
+    """The undamaged entries of a directory's checkpoints."""
 
     marks: dict[TopicPartition, LogMarks]
     damaged: tuple[str, ...]
     """Descriptions of the damage."""
 
     def written(self, stop: Stop) -> list[LogSummary]:
-        """The logs that must have a segment after an unclean stop: a power cut takes none that was ever flushed."""
+        """The logs that must have a segment after an unclean stop: a power cut loses no log that was flushed."""
         return [
             LogSummary(
                 tp=each.tp,
@@ -141,7 +141,7 @@ def read(disk: Disk, directory: str) -> MarksFound:
 
 
 def read_kafkas(disk: Disk, directory: str) -> MarksFound:
-    """The same from Kafka's checkpoints alone; one that is damaged counts as empty."""
+    """Read Kafka's checkpoints alone; a damaged one counts as empty."""
     columns: dict[str, dict[TopicPartition, int]] = {}
     damaged: list[str] = []
     for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS):

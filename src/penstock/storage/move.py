@@ -1,8 +1,8 @@
 """Moving a log to another directory while it is in use: copied off the loop, then switched over.
 
-The copy grows under a name that no start takes for a log. What was appended meanwhile is copied in further rounds; the
-last few bytes are copied at the switch, on the loop. Compaction and retention wait meanwhile, since they would change
-what is being copied.
+The copy grows under a name that a start does not take for a log. Batches appended meanwhile are copied in further
+rounds; the last few bytes are copied at the switch, on the loop. Compaction and retention wait, since they would change
+the files being copied.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from penstock.storage.throttle import Throttle
 from penstock.storage.trash import Trash
 
 SWITCH_BYTES_MAX = 1024 * 1024
-"""What may be missing at the switch: more is copied off the loop first."""
+"""Most bytes that the switch copies on the loop; more are copied off the loop first."""
 
 COPY_BYTES = 1024 * 1024
 SIDE_FILES = (EPOCHS, PARTITION_METADATA, GAPS)
@@ -57,7 +57,7 @@ class Move:
 
     @property
     def end(self) -> int:
-        """As a `Cleaning`: the log may be truncated during a move, which copies the rest again."""
+        """For `Cleaning`: the log may be truncated at any offset during a move, which copies the rest again."""
         return 0
 
     @property
@@ -82,7 +82,7 @@ class Move:
         return f"{self.future}/{offset_name(base, kind)}"
 
     def settle(self) -> None:
-        """After the switch: return when the copy, whole, is on the disk. Off the loop."""
+        """Sync the whole copy, after the switch. Off the loop."""
         path = self.target.file(partition_name(self.log.tp))
         for name in self.disk.list_directory(path):
             # The log is in use: an old snapshot or a dropped segment may go at any moment.
@@ -104,7 +104,7 @@ def shape_of(log: Log) -> Shape:
 
 
 def begin_move(log: Log, target: LogDirectory, unique: str) -> Move | None:
-    """Start moving a log; its first round of copying is due. None while the log is being compacted: try again later."""
+    """Start moving a log; the caller runs the first `copy`. None while the log is being compacted: try again later."""
     target.check()
     log.open()
     assert target is not log.directory, f"{log.tp} is in {target.path} already"
@@ -126,9 +126,9 @@ def begin_move(log: Log, target: LogDirectory, unique: str) -> Move | None:
 
 
 def try_switch(move: Move) -> bool:
-    """Switch to the copy if it lacks little; else False, and another round of copying is due.
+    """Switch to the copy if it lacks little; otherwise False, and another `copy` is due.
 
-    After the switch, `settle` is to run off the loop, and then `retire` on it.
+    After the switch, the caller runs `settle` off the loop, then `retire` on it.
     """
     log = move.log
     assert log.cleaning is move, f"{log.tp} is not being moved by this"
@@ -145,7 +145,7 @@ def try_switch(move: Move) -> bool:
 
 
 def switch(move: Move) -> None:
-    """The copy becomes the log.
+    """Make the copy the log.
 
     The original stays until the copy is on the disk: a start takes the longer of the two.
     """
@@ -179,12 +179,12 @@ def retire(move: Move, trash: Trash, unique: str) -> None:
     try:
         move.disk.rename(move.source, old)
     except OSError as error:
-        raise move.origin.failed(error, f"removing what {move.log.tp} left behind") from error
+        raise move.origin.failed(error, f"removing the former directory of {move.log.tp}") from error
     trash.add(old, 0)
 
 
 def abandon_move(move: Move, trash: Trash) -> None:
-    """Give the move up: the log stays where it is, and the copy is removed."""
+    """Cancel the move: the log stays where it is, and the copy is removed."""
     move.log.cleaning = None
     trash.add(move.future, 0)
 

@@ -11,20 +11,20 @@ TXN_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 
 CLEANED = ".cleaned"
-"""Written by a compaction that has not finished; worthless after a crash."""
+"""Being written by a compaction; removed after a crash."""
 SWAP = ".swap"
-"""Finished and about to take the place of the segments it was made from; valid after a crash."""
+"""Finished and about to replace the segments it was made from; swapped in after a crash."""
 DELETED = ".deleted"
 """Dropped, and kept for `file.delete.delay.ms`: readers may have it open."""
 QUARANTINED = ".quarantined"
-"""Damaged, and kept for an operator; never touched again."""
+"""Damaged, and kept for an operator; never changed or removed."""
 
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 GAPS = "offset-gaps"
-"""An empty file that says that offsets may be missing between batches: the log was compacted, or damage was taken out.
-In a log without it, a batch that does not begin where its predecessor ended is damage."""
+"""An empty file in a log with gaps between batches: it was compacted, or damage was removed. In a log without the file,
+a batch that does not begin where its predecessor ended is damaged."""
 
 DELETE_DIRECTORY = "-delete"
 FUTURE_DIRECTORY = "-future"
@@ -52,7 +52,7 @@ def partition_name(tp: TopicPartition) -> str:
 
 
 def parse_partition_name(name: str) -> TopicPartition | None:
-    """Which partition a directory holds; None for one that is being deleted, moved, or is not ours."""
+    """The partition of a directory; None for a directory being deleted or moved, or with another name."""
     if name.endswith((DELETE_DIRECTORY, FUTURE_DIRECTORY, STRAY_DIRECTORY)):
         return None
     found = PARTITION_NAME.fullmatch(name)
@@ -60,6 +60,6 @@ def parse_partition_name(name: str) -> TopicPartition | None:
 
 
 def marked_name(tp: TopicPartition, mark: str, unique: str) -> str:
-    """The directory of a partition on its way out or in; the topic is cut where the name would be too long."""
+    """The name of a directory being deleted, moved or set aside; a long topic name is shortened to fit."""
     tail = f"-{tp.partition}.{unique}{mark}"
     return tp.topic[: NAME_BYTES_MAX - len(tail)] + tail

@@ -1,8 +1,8 @@
-"""The offset index: from an offset to a position in a segment, with an entry for every few kilobytes.
+"""The offset index: maps an offset to a position in a segment, with an entry for every few kilobytes.
 
 An entry is the last offset of a batch, relative to the segment's base, and the position where that batch starts; both
-are four bytes, big-endian, as Kafka's `.index` files have them. `OffsetIndex` is the growing index of the segment that
-is written; `OffsetIndexFile` searches a finished one on the disk, without loading it.
+are four bytes, big-endian, as in Kafka's `.index` files. `OffsetIndex` is the growing index of the active segment;
+`OffsetIndexFile` searches a finished one on the disk, without loading it.
 """
 
 import sys
@@ -17,7 +17,7 @@ ENTRIES_PER_PAGE = PAGE_BYTES // ENTRY_BYTES
 
 
 class WouldBlock(Exception):
-    """The answer is not in the page cache: search again off the loop, where waiting is allowed."""
+    """A needed page is not in the page cache: search again off the loop, where waiting is allowed."""
 
 
 def encode(offsets: "array[int]", positions: "array[int]") -> bytes:
@@ -40,9 +40,9 @@ def decode(data: bytes) -> "tuple[array[int], array[int]]":
 
 
 class OffsetIndex:
-    """The index of the segment that is written, held in memory as two columns.
+    """The index of the active segment, in memory, as two columns.
 
-    `saved` counts the entries the file has already; the rest follow when there are enough of them, or at a flush.
+    `saved` counts the entries that are in the file; the others are written when there are enough, or at a flush.
     """
 
     __slots__ = ("offsets", "positions", "saved")
@@ -64,7 +64,7 @@ class OffsetIndex:
         return index
 
     def is_sound(self) -> bool:
-        """Entries must rise in both columns; those of a page that never reached the disk do not."""
+        """Whether both columns rise; entries of a page that never reached the disk do not."""
         offsets, positions = self.offsets, self.positions
         return all(map(int.__lt__, offsets, offsets[1:])) and all(map(int.__lt__, positions, positions[1:]))
 
@@ -73,7 +73,7 @@ class OffsetIndex:
         self.positions.append(position)
 
     def floor(self, relative_offset: int) -> int:
-        """Where to start looking for an offset: a batch at or before the one that holds it."""
+        """Where to start searching for an offset: a batch at or before the one that holds it."""
         at = bisect_right(self.offsets, relative_offset)
         return self.positions[at - 1] if at else 0
 
@@ -94,7 +94,7 @@ class OffsetIndex:
         self.saved = min(self.saved, at)
 
     def unsaved(self) -> bytes:
-        """Entries that the file does not have yet, as it will have them."""
+        """Entries that are not in the file yet, encoded."""
         return encode(self.offsets[self.saved :], self.positions[self.saved :])
 
 
@@ -103,9 +103,9 @@ Page = tuple["array[int]", "array[int]"]
 
 
 class OffsetIndexFile:
-    """The index of a finished segment, searched on the disk: a probe per halving, then one page.
+    """The index of a finished segment, searched on the disk: a binary search over pages, then one page.
 
-    The last page is kept: a reader of the whole segment needs the same one hundreds of times.
+    The last page is kept: a sequential reader needs the same one hundreds of times.
     """
 
     __slots__ = ("_entries", "_file", "_page")
@@ -124,7 +124,7 @@ class OffsetIndexFile:
         return positions[at - 1] if at else 0
 
     def beyond(self, position: int, *, wait: bool) -> int | None:
-        """As `OffsetIndex.beyond`; the last entry of a page may hide one on the next, and then nothing is known."""
+        """As `OffsetIndex.beyond`, but None also where only the next page has the entry."""
         (offsets, _), at = self._search(position - 1, 1, wait)
         return offsets[at] if at < len(offsets) else None
 

@@ -13,7 +13,7 @@ DAMAGE_ADVICE = "run 'penstock log verify' on it, restore it from a copy, and re
 
 
 class PartitionDirectory:
-    """The place of one log's files. A move to another log directory changes it; every part of the log shares it."""
+    """Where a log's files are, shared by all parts of the log. A move to another log directory changes it."""
 
     __slots__ = ("entry_synced", "log_directory", "made", "offline", "path", "rewrites", "topic_id", "tp")
 
@@ -32,12 +32,12 @@ class PartitionDirectory:
         self.log_directory = log_directory
         self.path = path
         self.made = made
-        """Whether the directory exists; that of a new log does not until its first append."""
+        """Whether the directory exists; a new log has none until its first append."""
         self.entry_synced = entry_synced
         """Whether its entry in the log directory survives a power cut."""
         self.rewrites: int = 0
-        """How often files were replaced, cut or renamed, counted before each change: code that opens them by name off
-        the loop compares it afterwards."""
+        """How often files were replaced, truncated or renamed, counted before each change: code that opens them by name
+        off the loop compares it afterwards."""
         self.offline: KafkaStorageError | None = None
         """Why this log alone cannot be served until the broker restarts, while others in its log directory can."""
 
@@ -55,7 +55,7 @@ class PartitionDirectory:
         self.entry_synced = False
 
     def move_to(self, log_directory: LogDirectory, path: str) -> None:
-        """The files are in another log directory now, under a name that a power cut could still take."""
+        """The files are in another log directory now, with a directory entry that is not synced yet."""
         self.log_directory = log_directory
         self.path = path
         self.entry_synced = False
@@ -74,7 +74,7 @@ class PartitionDirectory:
         """
         if error.errno in FILE_ERRORS:
             return self.take_offline(
-                f"{error.filename or self.path}: {said(error)}", "see to that file, and restart the broker"
+                f"{error.filename or self.path}: {said(error)}", "correct its owner or type, and restart the broker"
             )
         return self.log_directory.failed(error, doing)
 
@@ -86,6 +86,6 @@ class PartitionDirectory:
         return self.offline
 
     def report(self, finding: Finding) -> None:
-        """Pass on something that opening the log brought to light, for the broker's own log."""
+        """Report a finding of the log's opening, for the broker's own log."""
         if self.log_directory.on_finding is not None:
             self.log_directory.on_finding(self.tp, finding)

@@ -12,7 +12,7 @@ def encode(topic_id: TopicId) -> bytes:
 
 
 def decode(data: bytes) -> TopicId:
-    """The id that a file names; zero when it names none."""
+    """The topic id in a file; zero when there is none."""
     for line in data.decode(errors="replace").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "topic_id":
@@ -25,7 +25,7 @@ def decode(data: bytes) -> TopicId:
 
 
 def is_rotten(found: TopicId, checkpointed: TopicId) -> bool:
-    """Whether an id differs from another as rot differs: in one character of the file. Two random ids never do."""
+    """Whether an id differs from the checkpointed one by bit rot: in one character. Two random ids never do."""
     if TOPIC_ID_ZERO in (found, checkpointed):
         return False
     pairs = zip(encode(found), encode(checkpointed), strict=True)

@@ -1,7 +1,7 @@
 """The highest producer id that was assigned, kept beside the logs.
 
 The counter is in the metadata. If that is lost, or restored from an older copy, the counter goes back, and an id is
-assigned twice: the logs still have the state of its first owner, so batches of the new one would pass for duplicates
+assigned twice: the logs still have the state of its first owner, so batches of the new one would look like duplicates
 and be acknowledged without being stored.
 """
 

@@ -1,6 +1,6 @@
 """Producer state as of an offset, in Kafka's `.snapshot` files: a start replays the log from there.
 
-The state itself is `partition.producers.ProducerTable`'s; this is how it is kept on disk.
+`partition.producers.ProducerTable` has the state in memory.
 """
 
 import struct
@@ -51,7 +51,7 @@ def decode(data: bytes) -> list[ProducerSnapshot]:
 
 
 def write(disk: Disk, directory: str, encoded: bytes, offset: int, *, sync: bool) -> None:
-    """Keep the producers as they are after every batch below `offset`."""
+    """Write the producers' state after every batch below `offset`."""
     replace_file(disk, f"{directory}/{offset_name(offset, SNAPSHOT)}", encoded, sync=sync)
 
 
@@ -73,9 +73,9 @@ def load_latest(disk: Disk, directory: str, log_start: int, log_end: int) -> tup
 
 
 def prune(disk: Disk, directory: str, *, log_end: int, settled: int = 0) -> None:
-    """Remove snapshots that replay will never start from: beyond the log, and older than the newest few.
+    """Remove snapshots that no replay will start from: beyond the log end, and older than the newest few.
 
-    After a power cut only those up to the recovery point count, `settled`: the newest of them stays too.
+    After a power cut only snapshots up to the recovery point, `settled`, count: the newest of them stays too.
     """
     found = offsets(disk, directory)
     within = [offset for offset in found if offset <= log_end]

@@ -22,10 +22,10 @@ COPY_BYTES = 1024 * 1024
 
 
 def set_aside(disk: Disk, directory: str, base: int, offset_limit: int, gap_max: int) -> int:
-    """Keep a damaged segment's file as `.quarantined` and put its sound batches in its place; bytes left out.
+    """Keep a damaged segment's file as `.quarantined` and replace it by its sound batches; returns the bytes left out.
 
     Offsets may be missing between them only where a batch is left out, or as far as `gap_max` allows: a base offset is
-    outside the checksum, and one that rot has raised would leave out everything behind it.
+    outside the checksum, and one that bit rot has raised would leave out everything after it.
 
     A crash in between leaves either the damaged file or the repaired one, and the quarantined copy in both cases.
     """
@@ -44,7 +44,7 @@ def set_aside(disk: Disk, directory: str, base: int, offset_limit: int, gap_max:
 
 def keep(disk: Disk, log: str) -> None:
     """Give a segment's file a second name, which is never removed."""
-    # Quarantined before, by a start that was interrupted or for earlier damage: never overwritten.
+    # A file quarantined before, by an interrupted start or for earlier damage, is never overwritten.
     with contextlib.suppress(FileExistsError):
         disk.link(log, log + QUARANTINED)
 
@@ -52,8 +52,8 @@ def keep(disk: Disk, log: str) -> None:
 def copy_sound(source: DiskFile, target: DiskFile, size: int, offset_min: int, offset_limit: int, gap_max: int) -> int:
     """Copy every sound batch, in order; returns the bytes copied.
 
-    Where offsets may be missing, one that rot has raised passes for a gap, until a sound batch follows that goes back:
-    then the batch before it is left out, and the others stay.
+    Where offsets may be missing, a base offset that bit rot has raised looks like a gap, until a sound batch with a
+    lower offset follows: then the batch before it is left out, and the others stay.
     """
     position = copied = 0
     last: Copied | None = None
@@ -92,7 +92,7 @@ class Copied(NamedTuple):
     """Where it would have begun without a gap."""
 
     def is_refuted_by(self, base: int | None) -> bool:
-        """Whether a sound batch behind it begins in the gap that this one claims."""
+        """Whether the next sound batch begins in the gap before this one."""
         return base is not None and self.offset_min <= base <= self.base and self.base > self.offset_min
 
 
@@ -107,13 +107,13 @@ def sound_base(file: DiskFile, position: int, end: int) -> int | None:
 
 
 def write_whole(target: DiskFile, data: memoryview) -> None:
-    """Append all of `data`; a disk that takes none of it raises by itself at the next try."""
+    """Append all of `data`. A full disk writes a part, and raises at the next attempt."""
     while data:
         data = data[target.append(data) :]
 
 
 def next_sound(file: DiskFile, position: int, end: int, offset_min: int, offset_limit: int) -> tuple[int, int] | None:
-    """Position and base offset of the next sound batch, tried at every byte: lengths among damage mean nothing."""
+    """Position and base offset of the next sound batch, tried at every byte: damaged lengths cannot be trusted."""
     while position + HEADER_BYTES <= end:
         window = file.pread(min(SEARCH_BYTES + HEADER_BYTES, end - position), position)
         at = window.find(MAGIC_BYTE, MAGIC_AT)

@@ -1,8 +1,8 @@
-"""Recovery: loads a log's directory and repairs what a crash left there.
+"""Recovery: loads a log's directory and repairs it after a crash.
 
-In order: remove what deletions and compactions left, finish complete swaps, remove indexes without a segment, rebuild
-missing indexes. After an unclean stop, verify the batches from the recovery point on, and truncate the log at the first
-that is damaged, unless records behind it were committed: those are kept (see `quarantine`).
+In order: remove leftovers of deletions and compactions, finish complete swaps, remove indexes without a segment,
+rebuild missing indexes. After an unclean stop, verify the batches from the recovery point on, and truncate the log at
+the first damaged one, unless records after it were committed: those are kept (see `quarantine`).
 """
 
 from dataclasses import dataclass
@@ -37,14 +37,14 @@ from penstock.storage.time_index import TimeIndex
 from penstock.storage.walk import GAP_MAX, BadBatch, walk
 
 PROCESS_CRASH_RESCAN_BYTES = 1024 * 1024
-"""How much of the newest segment is read again when only the process died: the kernel still has all it was given, so
-that only the last write can be torn. The margin is for what the index files lack, and for changes by other programs."""
+"""Bytes of the newest segment that are read again when only the process died: the kernel still has all completed
+writes, so only the last one can be torn. The margin covers missing index entries, and changes by other programs."""
 
 RELATIVE_OFFSETS = 2**31
 
 
 class Stop(Enum):
-    """How the last broker that had the log ended."""
+    """How the last broker on the log stopped."""
 
     CLEAN = "clean"
     PROCESS_CRASH = "process crash"
@@ -55,7 +55,7 @@ class Stop(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something recovery did that an operator may want to know."""
+    """A fact about a log that an operator should know."""
 
     event: str
     path: str
@@ -97,7 +97,7 @@ def load(
     except BadBatch as damage:
         if whole:
             raise
-        # Bit rot, since a crash damages nothing there: what follows was in the log and may have been read.
+        # A crash cannot damage this part, so it is bit rot: the batches after it may have been read.
         end = max(high_watermark, recovery.end)
         again = Recovery(disk, path, interval, end, whole=True)
         again.findings = [*recovery.findings, recovery.finding("damage_found", damage.offset, str(damage))]
@@ -132,15 +132,15 @@ class Recovery:
         if log_end < log_start:
             # Only committed records are deleted, so that a log never ends before its start.
             detail = f"the checkpoint says that the log starts at {log_start}, and it ends at {log_end}"
-            self._tell("log_start_distrusted", log_start, detail, serious=True)
+            self._report("log_start_distrusted", log_start, detail, serious=True)
             log_start = self.segments[0].base
         elif self.segments:
             log_start = max(log_start, self.segments[0].base)
         epochs = self._load_epochs(stop, log_start, log_end)
         if stop is not Stop.CLEAN and any(name.endswith(SNAPSHOT) for name in names):
-            # Behind the recovery point a power cut may have taken entries of the transaction index: replay finds them.
-            believed = min(log_end, recovery_point) if stop is Stop.MACHINE_CRASH else log_end
-            producer_snapshot.prune(self.disk, self.path, log_end=believed, settled=recovery_point)
+            # Beyond the recovery point a power cut may have lost entries of the transaction index: replay finds them.
+            trusted_end = min(log_end, recovery_point) if stop is Stop.MACHINE_CRASH else log_end
+            producer_snapshot.prune(self.disk, self.path, log_end=trusted_end, settled=recovery_point)
         return Loaded(
             segments=self.segments, log_start=log_start, log_end=log_end, epochs=epochs, findings=self.findings
         )
@@ -148,7 +148,7 @@ class Recovery:
     def finding(self, event: str, offset: int, detail: str, *, serious: bool = False) -> Finding:
         return Finding(event=event, path=self.path, offset=offset, detail=detail, serious=serious)
 
-    def _tell(self, event: str, offset: int, detail: str, *, serious: bool = False) -> None:
+    def _report(self, event: str, offset: int, detail: str, *, serious: bool = False) -> None:
         self.findings.append(self.finding(event, offset, detail, serious=serious))
 
     # Leftovers of a crash
@@ -172,15 +172,15 @@ class Recovery:
         return kept
 
     def _finish_swaps(self, swaps: list[str], names: set[str]) -> set[str]:
-        """Finish swaps whose log file has its name, which means complete: each replaces the segments it covers."""
+        """Finish the complete swaps, which have a `.log.swap` file: each replaces the segments it covers."""
         for base in [found[0] for name in swaps if (found := parse_offset_name(name)) is not None and found[1] == LOG]:
             log = f"{self.path}/{offset_name(base, LOG)}"
             scan = SegmentScan(base)
             stat = self.disk.stat(log + SWAP)
             scan.run(self.disk.open_read(log + SWAP), stat.size, self.interval, verify=True)
             if scan.bad is not None:
-                # It was fsynced before it got this name, so no crash did this: kept for the operator.
-                self._tell("swap_damaged", base, str(scan.bad), serious=True)
+                # It was fsynced before the rename, so a crash cannot have damaged it: keep it for the operator.
+                self._report("swap_damaged", base, str(scan.bad), serious=True)
                 self.disk.rename(log + SWAP, log + SWAP + QUARANTINED)
                 continue
             for other in bases_of(names):
@@ -191,7 +191,7 @@ class Recovery:
                 self.disk.rename(txn + SWAP, txn)
             scan.save(self.disk, self.path, stat.modified_ms)
             self.disk.rename(log + SWAP, log)
-            self._tell("swap_finished", base, f"{scan.size} bytes, to offset {scan.next_offset}")
+            self._report("swap_finished", base, f"{scan.size} bytes, to offset {scan.next_offset}")
         for name in swaps:
             if self.disk.exists(f"{self.path}/{name}{SWAP}"):
                 self.disk.unlink(f"{self.path}/{name}{SWAP}")
@@ -230,7 +230,7 @@ class Recovery:
             self.segments.append(self._describe(scan, stat))
             if cut:
                 for later in bases[at + 1 :]:
-                    self._tell("segment_dropped", later, "it comes after a batch that does not hold together")
+                    self._report("segment_dropped", later, "it comes after a damaged batch")
                     remove_segment(self.disk, self.path, later)
                 break
         return end
@@ -257,7 +257,7 @@ class Recovery:
                 start = scan.size
                 walked(scan, file, stat.size, verify=stop is not Stop.CLEAN)
                 if scan.bad is None or scan.size > start:
-                    # Index entries that a crash left out are saved now: without them every later search is longer.
+                    # Save the index entries that a crash lost: without them every later search is longer.
                     right = last_position < stat.size and base + last_offset < scan.next_offset and scan.bad is None
                     complete = stop is Stop.CLEAN or scan.offsets.positions == positions
                     needless = stop is Stop.PROCESS_CRASH and not len(scan.offsets)
@@ -271,13 +271,13 @@ class Recovery:
         return scan.segment(stat.modified_ms) if scan.indexed else scan.save(self.disk, self.path, stat.modified_ms)
 
     def _cut(self, scan: SegmentScan, stat: FileStat) -> None:
-        self._tell("log_cut", scan.next_offset, f"{stat.size - scan.size} bytes: {scan.bad}")
+        self._report("log_cut", scan.next_offset, f"{stat.size - scan.size} bytes: {scan.bad}")
         self.disk.open(f"{self.path}/{offset_name(scan.base, LOG)}").truncate(scan.size)
 
     def _is_rot(self, scan: SegmentScan, stop: Stop, following: int | None) -> bool:
         """Whether sound batches follow the damage although only the process crashed.
 
-        A process crash tears the last write and no other, so what follows was appended, and may have been read.
+        A process crash tears only the last write, so the batches after the damage were appended and may have been read.
         """
         if stop is not Stop.PROCESS_CRASH:
             return False
@@ -289,15 +289,15 @@ class Recovery:
         return quarantine.next_sound(file, start, file.size(), self._damaged_from(scan), limit) is not None
 
     def _damaged_from(self, scan: SegmentScan) -> int:
-        """Where damage may begin: a raised base offset passes for a gap, and the batch behind it looks damaged."""
+        """Where damage may begin: a raised base offset looks like a gap, and the batch after it looks damaged."""
         return scan.floor if self.gap_max else scan.next_offset
 
     def _set_overlap_aside(self, base: int, end: int) -> None:
-        """Quarantine a segment whose offsets its predecessor covers too, which no crash leaves behind."""
+        """Quarantine a segment whose offsets its predecessor covers too, which a crash cannot cause."""
         log = f"{self.path}/{offset_name(base, LOG)}"
         quarantine.keep(self.disk, log)
         detail = f"its predecessor reaches {end}; the file is kept as {offset_name(base, LOG)}{QUARANTINED}"
-        self._tell("overlap_set_aside", base, detail, serious=True)
+        self._report("overlap_set_aside", base, detail, serious=True)
         remove_segment(self.disk, self.path, base)
 
     def _set_aside(self, scan: SegmentScan, following: int | None) -> SegmentScan:
@@ -307,8 +307,8 @@ class Recovery:
         self._allow_gaps()
         lost = quarantine.set_aside(self.disk, self.path, scan.base, limit, gap_max)
         name = offset_name(scan.base, LOG) + QUARANTINED
-        detail = f"{scan.bad}; {lost} bytes do not hold together; the file as it was found is kept as {name}"
-        self._tell("segment_quarantined", scan.next_offset, detail, serious=True)
+        detail = f"{scan.bad}; {lost} bytes are damaged; the original file is kept as {name}"
+        self._report("segment_quarantined", scan.next_offset, detail, serious=True)
         repaired = SegmentScan(scan.base)
         path = f"{self.path}/{offset_name(scan.base, LOG)}"
         repaired.run(self.disk.open_read(path), self.disk.stat(path).size, self.interval, verify=True)
@@ -316,10 +316,10 @@ class Recovery:
         return repaired
 
     def _keep_offsets(self, log_end: int) -> None:
-        """Committed records are missing at the end: continue behind them, so that no offset is used twice."""
+        """Committed records are missing at the end: continue after them, so that no offset is used twice."""
         self._allow_gaps()
         detail = f"records up to {self.high_watermark} were committed and are not on the disk"
-        self._tell("committed_records_missing", log_end, detail, serious=True)
+        self._report("committed_records_missing", log_end, detail, serious=True)
         segment = Segment(self.high_watermark, 0, self.segments[-1].modified_ms if self.segments else 0)
         self.disk.open(segment.path(self.path, LOG), create=True)
         self.segments.append(segment)
@@ -334,7 +334,7 @@ class Recovery:
         try:
             epochs = LeaderEpochs.load(self.disk, path)
         except CheckpointDamaged as damage:
-            self._tell("epochs_rebuilt", log_start, str(damage))
+            self._report("epochs_rebuilt", log_start, str(damage))
             epochs = LeaderEpochs()
         if not len(epochs):
             self._rebuild_epochs(epochs)

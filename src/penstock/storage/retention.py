@@ -51,7 +51,7 @@ def unreadable(log: Log) -> Verdict:
 
 
 def surplus(log: Log, bytes_max: int) -> Verdict:
-    """Segments without which the log is still as large as it may be."""
+    """Segments that the log can drop without falling below `bytes_max`."""
     over = log.size_bytes - bytes_max
 
     def goes(segment: Segment, _: int) -> bool:
@@ -84,7 +84,7 @@ def drop_while(log: Log, verdict: Verdict, committed: int, trash: Trash) -> int:
         try:
             log.roll()
         except KafkaStorageError:
-            # A disk too full for a new segment is all the more a reason to drop the others.
+            # The disk is too full for a new segment: drop all but the active one.
             log.directory.check()
             count -= 1
     due_ms = log.clock.now_ms() + log.config.file_delete_delay_ms

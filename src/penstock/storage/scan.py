@@ -1,4 +1,4 @@
-"""Scan of a segment: which of its batches are sound, and the indexes that they make."""
+"""Scan of a segment: finds its sound batches and builds their indexes."""
 
 from bisect import bisect_right
 
@@ -13,7 +13,7 @@ from penstock.storage.walk import GAP_MAX, BadBatch, walk
 
 
 class SegmentScan:
-    """What a segment holds up to `size`; `bad` says what is wrong with the batch behind it."""
+    """The contents of a segment up to `size`; `bad` describes the damaged batch there, if any."""
 
     __slots__ = (
         "bad",
@@ -40,15 +40,15 @@ class SegmentScan:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base
         self.epochs: list[tuple[int, int]] = []
-        """Leader epochs in the order they were met, each with the first offset it was met at."""
+        """Leader epochs in the order of the batches, each with its first offset."""
         self.bad: BadBatch | None = None
         self.indexed = False
         """Whether the index files are known to be right as they are."""
 
     def resume(self, file: DiskFile, position: int, offsets: OffsetIndex, times: TimeIndex) -> bool:
-        """Start at the last batch start that the indexes know at or before `position`, trusting them up to there.
+        """Start at the last indexed batch at or before `position`, trusting the indexes up to there.
 
-        False when the log has no such batch where the index says: then the indexes are useless.
+        False when the log has no such batch at that position: then the indexes are useless.
         """
         kept = bisect_right(offsets.positions, max(position, 0))
         if kept == 0:
@@ -80,9 +80,9 @@ class SegmentScan:
         gap_max: int = GAP_MAX,
         offset_end: int | None = None,
     ) -> None:
-        """Walk from where this scan stands to `end`, indexing as an append would have.
+        """Scan from the current position to `end`, indexing as an append would have.
 
-        The next segment begins at `offset_end`: a batch beyond a gap that reaches it has a rotten offset.
+        The next segment begins at `offset_end`: a batch after a gap that reaches it has a corrupt offset.
         """
         interval = min(interval, INDEX_INTERVAL_BYTES_MAX)
         unindexed = 0

@@ -1,7 +1,7 @@
 """The scrubber verifies finished segments in the background, so that damage is found while it can be repaired.
 
 The scrubber changes nothing: with one replica there is nothing to repair from, and a batch that a client refuses is
-better than one that is silently missing. It tells the operator which file, where, and what to do.
+better than one that is silently missing. It reports the file and the position to the operator, and what to do.
 """
 
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ class ScrubJob:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the log has changed its files: a compaction finished, or the end was cut."""
+        """Whether files of the log were replaced: a compaction finished, or the log was truncated."""
         return self.view.rewrites_now() != self.view.rewrites
 
     def run(self, throttle: Throttle) -> Finding | None:
-        """What is wrong with the segment; None when nothing is, when it is gone, or when the log has changed."""
+        """The damage in the segment; None when there is none, when it was dropped, or when the log has changed."""
         try:
             file = self.view.file(self.segment, LOG)
             if file is None:
@@ -78,18 +78,18 @@ class Scrubber:
         return []
 
     def resume(self, store: LogStore, job: ScrubJob) -> list[ScrubJob]:
-        """The rest of a log that has changed its files, from the segment on that a job was for."""
+        """The rest of a log whose files were replaced, from the segment of a job on."""
         log = store.get(job.tp)
         return [] if log is None else self._jobs(log, job.segment.base)
 
     def _jobs(self, log: Log, base_min: int) -> list[ScrubJob]:
-        # A log that was not used since the start is opened for this: its files may be damaged too.
+        # A log unused since the start is opened for this: its files may be damaged too.
         if log.size_bytes == 0 or log.directory.offline is not None:
             return []
         try:
             view = log.view()
         except KafkaStorageError:
-            # Opening it has logged what is wrong; the scrubber goes on to the others.
+            # Opening it has logged the fault; the scrubber continues with the others.
             return []
         finished = [segment for segment in view.segments[:-1] if segment.base >= base_min]
         return [ScrubJob(tp=log.tp, view=view, segment=segment) for segment in finished]
@@ -102,7 +102,7 @@ class Scrubber:
                 del self.damaged[tp, base]
 
     def note(self, job: ScrubJob, found: Finding | None) -> bool:
-        """Remember what a job found; whether it was not known before."""
+        """Record the result of a job; True when it is new damage."""
         key = (job.tp, job.segment.base)
         if found is None:
             self.damaged.pop(key, None)

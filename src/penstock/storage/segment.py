@@ -14,7 +14,7 @@ UNREAD_TIMESTAMP = -2
 
 
 class Segment:
-    """A segment as the log knows it; the newest is also described by the `ActiveSegment` while that is open."""
+    """A segment of a log; the newest also has an `ActiveSegment` while its file is open for appends."""
 
     __slots__ = (
         "base",
@@ -40,7 +40,7 @@ class Segment:
         self.file: DiskFile | None = None
         self.index: OffsetIndexFile | None = None
         self.read_to = 0
-        """Where the last slice ended: a reader that goes on finds its batch there, without a search."""
+        """Where the last slice ended: a sequential reader finds its batch there, without a search."""
         self.touched = False
         self.pooled = False
         self.entry_synced = False
@@ -81,7 +81,7 @@ class Segment:
         return self.max_timestamp
 
     def age_timestamp(self, disk: Disk, directory: str) -> int:
-        """The time its age is counted from: its newest record's, or the file's where records have none."""
+        """The timestamp that its age counts from: its newest record's, or the file's where records have none."""
         newest = self.greatest_timestamp(disk, directory)
         return newest if newest >= 0 else self.modified_ms
 
@@ -96,7 +96,7 @@ def read_last_time(disk: Disk, path: str) -> tuple[int, int] | None:
 
 
 class SegmentReader:
-    """An open, finished segment, for reads that must not wait and for those off the loop that may."""
+    """Reads an open, finished segment: without waiting for the disk on the loop, with waiting off it."""
 
     __slots__ = ("base", "file", "index", "segment", "size")
 
@@ -111,7 +111,7 @@ class SegmentReader:
     def find(self, offset: int, *, wait: bool) -> tuple[int, int] | None:
         """Position and size of the first batch that ends at or beyond `offset`; None when the segment has none.
 
-        Without `wait`, `WouldBlock` when that would read from the disk.
+        Without `wait`, raises `WouldBlock` instead of reading from the disk.
         """
         resumed = self._resume(offset)
         if resumed is not None:
@@ -135,7 +135,7 @@ class SegmentReader:
     def slice(
         self, found: tuple[int, int], bytes_max: int, end: int | None, at_least_one: bool, *, wait: bool
     ) -> FileSlice | None:
-        """Whole batches from one that was found, below offset `end`; None when nothing is below it or fits."""
+        """Whole batches from the found one on, below offset `end`; None when none is below it or fits."""
         position, first_size = found
         beyond = None if end is None else self.find(end, wait=wait)
         limit = self.size if beyond is None else beyond[0]
@@ -156,7 +156,7 @@ class SegmentReader:
         return None if found is None else self.slice(found, bytes_max, end, at_least_one, wait=True)
 
     def beyond(self, position: int) -> int | None:
-        """An offset that nothing before `position` reaches, where the index knows one without waiting for the disk."""
+        """An offset beyond all batches before `position`; None where the index cannot give one without waiting."""
         try:
             relative = None if self.index is None else self.index.beyond(position, wait=False)
         except WouldBlock:

@@ -14,7 +14,7 @@ from penstock.storage.txn_index import AbortedTxn
 from penstock.storage.view import SegmentView
 
 BUFFER_BYTES = 1024 * 1024
-"""Written at once."""
+"""Bytes written at once."""
 
 
 class SegmentWriter:
@@ -90,7 +90,7 @@ class SegmentWriter:
         )
 
     def discard(self) -> None:
-        """Remove what was written; the log is unchanged."""
+        """Remove the written files; the log is unchanged."""
         discard_swap(self._disk, self._directory, self.base)
 
 

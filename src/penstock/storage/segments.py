@@ -1,4 +1,4 @@
-"""The segments of one log: finding a slice in them, rolling to a new one, and dropping, replacing and cutting them."""
+"""The segments of one log: finds slices in them, and rolls, drops, replaces and truncates them."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class LogSegments(Sequence[Segment]):
         self._randomness = randomness
         self._segments: list[Segment] = []
         self.size_bytes = size_bytes
-        """Of all segments; before the log is opened, as the last clean stop noted it."""
+        """Size of all segments; before the log is opened, as of the last clean stop."""
         self.active: ActiveSegment | None = None
         self.touched = False
         self.pooled = False
@@ -147,7 +147,7 @@ class LogSegments(Sequence[Segment]):
         return active
 
     def roll(self, log_end: int) -> bool:
-        """Finish the active segment and start another; whether that was done: an empty segment goes on."""
+        """Finish the active segment and start another; False, and no change, when it is empty."""
         active = self.open_active(log_end)
         if active.size == 0:
             return False
@@ -160,11 +160,11 @@ class LogSegments(Sequence[Segment]):
         except OSError as error:
             self.active = active
             directory = self._directory
-            raise directory.log_directory.failed(error, f"beginning a segment of {directory.tp}") from error
+            raise directory.log_directory.failed(error, f"creating a segment of {directory.tp}") from error
         return True
 
     def save_indexes(self, active: ActiveSegment) -> None:
-        """Write new index entries. A full disk is no reason to refuse an append: searches become slower, not wrong."""
+        """Write new index entries. A full disk does not fail the append: searches become slower, not wrong."""
         directory = self._directory
         try:
             active.save_indexes(directory.disk, directory.path)
@@ -239,7 +239,7 @@ class LogSegments(Sequence[Segment]):
                 return ColdSlice(bytes_max, partial(reader.slice_at, offset, bytes_max, bound, at_least_one))
             if bound is not None:
                 return None
-            # What is left of this segment is a gap: the next batch is in a later one.
+            # The rest of this segment is a gap: the next batch is in a later one.
             at += 1
             offset = segments[at].base
         if offset >= min(end, log_end):
@@ -258,7 +258,7 @@ class LogSegments(Sequence[Segment]):
         return SegmentReader(segment)
 
     def beyond(self, offset: int, records: FileSlice, log_end: int) -> int:
-        """An offset that no record of a slice from `offset` reaches. See `Log.beyond`."""
+        """An offset beyond all records of a slice from `offset`. See `Log.beyond`."""
         segments = self._segments
         at = bisect_right(segments, offset, key=segment_base) - 1
         if isinstance(records, ColdSlice):
@@ -275,7 +275,7 @@ class LogSegments(Sequence[Segment]):
     # Removing
 
     def drop_oldest(self, count: int) -> list[str]:
-        """Rename the files of the oldest segments out of the log; the names, to be removed later."""
+        """Rename the files of the oldest segments out of the log; returns the new names, to be removed later."""
         directory = self._directory
         assert count < len(self._segments), f"{directory.tp}: {count} of {len(self._segments)} segments"
         dropped = self._segments[:count]
@@ -298,13 +298,13 @@ class LogSegments(Sequence[Segment]):
         return run
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Put one segment in the place of adjacent ones; its files have their names already."""
+        """Replace adjacent segments by one whose files are in place already."""
         first = self._segments.index(old[0])
         self._segments[first : first + len(old)] = [new]
         self.size_bytes += new.size - sum(segment.size for segment in old)
 
     def truncate_to(self, offset: int) -> int:
-        """Cut the end off, from the batch that holds `offset` on; the offset after the last batch that is left."""
+        """Remove everything from the batch that holds `offset` on; returns the offset after the last batch left."""
         self._close_active()
         keep = bisect_left(self._segments, offset, key=segment_base)
         self._remove(self._segments[keep:])
@@ -340,7 +340,7 @@ class LogSegments(Sequence[Segment]):
         self.size_bytes = 0
 
     def _remove(self, segments: list[Segment]) -> None:
-        # Newest first: a crash in between must leave no hole.
+        # Newest first: a crash in between must leave no gap.
         for segment in reversed(segments):
             self.forget(segment)
             remove_segment(self._directory.disk, self._directory.path, segment.base)

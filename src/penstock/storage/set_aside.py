@@ -1,8 +1,8 @@
 """Stray logs: set aside because the metadata does not know their topic, or another copy has more records.
 
-They were not deleted on request, so a broker renames their directories to `<topic>-<partition>.<id>-stray` and never
-removes them. A note in the directory says whose log it was, why it was set aside and what checkpoints knew of it. A log
-whose topic the metadata knows again (a restored copy, `penstock log adopt`) is restored at the next start.
+No client deleted them, so a broker renames their directories to `<topic>-<partition>.<id>-stray` and never removes
+them. A note in the directory has the topic, the reason and the log's checkpoints. A log whose topic the metadata has
+again (a restored copy, `penstock log adopt`) is restored at the next start.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ class Reason(Enum):
     """Why a log is not in use."""
 
     UNKNOWN_TOPIC = "unknown topic"
-    """The metadata has no topic of its id."""
+    """The metadata has no topic with its id."""
     SECOND_COPY = "second copy"
     """Another log directory has more of the same partition."""
     ADOPTED = "adopted"
@@ -38,20 +38,20 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrayLog:
-    """A log that is set aside, and what was known of it when it was."""
+    """A log that was set aside, and its state at that time."""
 
     path: str
     tp: TopicPartition
     topic_id: TopicId
     reason: Reason
     stop: Stop = Stop.MACHINE_CRASH
-    """How the broker that last used it ended, where it has not been recovered since."""
+    """How the broker that last used it stopped, if it has not been recovered since."""
     log_start: int = 0
     recovery_point: int = 0
     high_watermark: int = 0
     cleaned_to: int = 0
     damage: str | None = None
-    """What is wrong with its note, if it is damaged."""
+    """Description of the damage to its note, if any."""
 
     @property
     def is_restorable(self) -> bool:
@@ -61,7 +61,7 @@ class StrayLog:
 
 def set_aside(disk: Disk, log: StrayLog, unique: str) -> StrayLog:
     """Rename a log's directory out of the way, with a note inside; returns the stray log."""
-    # Without its note, on a full disk, the log is kept as well; only an operator can restore it then.
+    # On a full disk the log is set aside without a note; only an operator can restore it then.
     with contextlib.suppress(OSError):
         write_note(disk, log)
     home = log.path.rpartition("/")[0]
@@ -97,7 +97,7 @@ def write_note(disk: Disk, log: StrayLog) -> None:
 
 
 def forget_note(disk: Disk, path: str) -> None:
-    """The log is in use again, and the checkpoints know what the note said."""
+    """Remove the note of a log that is in use again: the checkpoints have its contents."""
     unlink_if_there(disk, f"{path}/{NOTE}")
 
 
@@ -108,7 +108,7 @@ def find(disk: Disk, directory: str) -> list[StrayLog]:
 
 
 def read(disk: Disk, path: str) -> StrayLog | None:
-    """The log set aside at a path; None when it is none, or when nothing says which partition it was."""
+    """The stray log at a path; None when there is none, or when its partition is unknown."""
     name = path.rpartition("/")[2]
     if not name.endswith(STRAY_DIRECTORY):
         return None

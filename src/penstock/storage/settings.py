@@ -1,10 +1,10 @@
-"""What a log needs of its topic's settings."""
+"""The topic settings that a log needs."""
 
 from typing import Protocol
 
 
 class LogSettings(Protocol):
-    """The part of a topic's configuration that decides how its log is kept; the names are Kafka's."""
+    """The part of a topic's configuration that concerns its log; the names are Kafka's."""
 
     @property
     def cleanup_policy(self) -> frozenset[str]: ...
@@ -35,7 +35,7 @@ class LogSettings(Protocol):
 
 
 def segment_ms_effective(settings: LogSettings) -> int:
-    """Age at which a segment ends; where records must be compacted in time, they must first be in a finished
+    """Age at which a segment is rolled: soon enough for `max.compaction.lag.ms`, since compaction needs a finished
     segment."""
     if "compact" in settings.cleanup_policy:
         return min(settings.segment_ms, settings.max_compaction_lag_ms)

@@ -9,14 +9,14 @@ PROBE_STRIDE_BYTES = 4 * 1024 * 1024
 first, so missing ones are at the front; a probe costs as much as sending some kilobytes."""
 
 WARM_BYTES = 1024 * 1024
-"""Read at once when a slice is pulled into memory."""
+"""Bytes read at once by `FileSlice.warm`."""
 
 
 class FileSlice:
     """Bytes of an open file. The file stays open while the slice lives, even when its segment is deleted.
 
-    Ask `resident` before sending: when it says no, call `warm` off the loop first. Only then is the length final: a
-    slice whose place has yet to be looked up on the disk says how long it may become.
+    Before sending, call `resident`; if it is False, call `warm` off the loop first. Only then is the length final: a
+    slice whose position has yet to be looked up on the disk gives its greatest length.
     """
 
     __slots__ = ("_hot", "_length", "_probed", "file", "position")
@@ -27,7 +27,7 @@ class FileSlice:
         self._length = length
         self._hot = hot
         self._probed = probed
-        """Whether its first page was just found in memory."""
+        """Whether its first page is known to be in memory."""
 
     def __len__(self) -> int:
         return self._length
@@ -44,7 +44,7 @@ class FileSlice:
         return self.file.pread(self._length, self.position)
 
     def resident(self) -> bool:
-        """Whether sending would not wait for the disk, as far as probing pages can tell."""
+        """Whether the slice is in the page cache, as far as probing pages shows."""
         if self._hot:
             return True
         probe = self.file.pread_nowait

@@ -12,7 +12,7 @@ from penstock.storage.disk import Disk
 
 SUMMARY = "log-summary-checkpoint"
 NUMBERS = 5
-"""Numbers in a line, behind the topic id; its segments and a checksum follow."""
+"""Numbers in a line, after the topic id; the segments and a checksum follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +27,9 @@ class LogSummary:
     oldest_ms: int
     """Greatest timestamp of the oldest segment: until that is too old, retention by time has nothing to do."""
     cleaned_to: int
-    """Where compaction stands."""
+    """Offset up to which the log is compacted."""
     segments: SegmentSizes | None = None
-    """Base offset and size of each segment; None in what an earlier version left."""
+    """Base offset and size of each segment; None in a summary of an earlier version."""
 
     def line(self) -> str:
         facts = (
@@ -63,7 +63,7 @@ class LogSummary:
         )
 
     def contents(self) -> Contents | None:
-        """The files that the log must still have; None where the summary does not say."""
+        """The files that the log must still have; None where the summary does not list them."""
         if self.segments is None:
             return None
         return Contents(segments=self.segments, log_start=self.log_start, log_end=self.log_end)

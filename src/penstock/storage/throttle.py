@@ -5,11 +5,11 @@ from collections.abc import Callable
 from penstock.model.clock import Clock
 
 BURST_S = 0.1
-"""Work is let run this long before it is slowed down: sleeping for less costs more than it smooths."""
+"""Work may run ahead by this much: shorter sleeps cost more than they smooth."""
 
 
 class Throttle:
-    """Holds a worker to so many bytes in a second, by making it sleep. Off the loop."""
+    """Limits a worker to a number of bytes per second by letting it sleep. Off the loop."""
 
     __slots__ = ("_bytes", "_clock", "_per_second", "_sleep", "_start_s")
 
@@ -28,6 +28,6 @@ class Throttle:
         if ahead_s > BURST_S:
             self._sleep(ahead_s)
         elif ahead_s < -1:
-            # Time in which nothing was done is not saved up.
+            # Idle time does not accumulate.
             self._start_s = self._clock.monotonic()
             self._bytes = 0

@@ -1,7 +1,7 @@
-"""The time index: from a time to an offset in a segment, with an entry beside each of the offset index.
+"""The time index: maps a timestamp to an offset in a segment, with an entry for each entry of the offset index.
 
 An entry is a timestamp (eight bytes) and the last offset of the batch that has it, relative to the segment's base
-(four), as Kafka's `.timeindex` files have them. Each has the greatest timestamp so far, so timestamps rise strictly.
+(four), as in Kafka's `.timeindex` files. Each has the greatest timestamp so far, so timestamps rise strictly.
 """
 
 import struct
@@ -15,7 +15,7 @@ ENTRY_BYTES = ENTRY.size
 class TimeIndex:
     """The time index of one segment, as two columns.
 
-    Of a finished segment it is read whole when a time is looked up.
+    A lookup in a finished segment reads the file whole.
     """
 
     __slots__ = ("offsets", "saved", "timestamps")
@@ -39,20 +39,20 @@ class TimeIndex:
         return index
 
     def is_sound(self) -> bool:
-        """Both columns rise, timestamps strictly."""
+        """Whether both columns rise, timestamps strictly."""
         times, offsets = self.timestamps, self.offsets
         return all(map(int.__lt__, times, times[1:])) and all(map(int.__le__, offsets, offsets[1:]))
 
     def append(self, timestamp: int, relative_offset: int) -> None:
-        """Note that `timestamp` is the greatest so far; a repetition adds nothing."""
+        """Add an entry if `timestamp` is the greatest so far."""
         if not self.timestamps or timestamp > self.timestamps[-1]:
             self.timestamps.append(timestamp)
             self.offsets.append(relative_offset)
 
     def floor(self, timestamp: int) -> int:
-        """A relative offset before whose batch every record is older than `timestamp`; 0 when the index knows of none.
+        """A relative offset before whose batch every record is older than `timestamp`; 0 when the index has none.
 
-        The batch that ends there may itself be the first to reach `timestamp`, so a search includes it.
+        The batch that ends there may itself be the first with `timestamp`, so a search includes it.
         """
         at = bisect_right(self.timestamps, timestamp)
         return self.offsets[at - 1] if at else 0

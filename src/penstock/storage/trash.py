@@ -1,4 +1,4 @@
-"""Files and directories out of use, which are removed after a delay because readers may have them open."""
+"""Unused files and directories, which are removed after a delay because readers may have them open."""
 
 import heapq
 
@@ -6,7 +6,7 @@ from penstock.storage.disk import Disk
 
 
 class Trash:
-    """What is to be removed, and from when on. Filled and asked on the loop; emptied off it."""
+    """Paths to remove, each with the time from which it may be removed. Used on the loop, except `remove`."""
 
     __slots__ = ("_disk", "_due")
 
@@ -21,16 +21,16 @@ class Trash:
         heapq.heappush(self._due, (due_ms, path))
 
     def take_due(self, now_ms: int) -> list[str]:
-        """Take the paths that may be removed now out of the trash; the caller removes them."""
+        """Take the paths that are due out of the trash; the caller removes them."""
         taken: list[str] = []
         while self._due and self._due[0][0] <= now_ms:
             taken.append(heapq.heappop(self._due)[1])
         return taken
 
     def remove(self, paths: list[str]) -> list[OSError]:
-        """Remove for good; the failures. Off the loop: a large file takes its time. What is gone already is no matter.
+        """Remove files and directories; returns the failures. Off the loop, since a large file takes long.
 
-        The next start finds again what could not be removed.
+        Missing paths are ignored. The next start finds the paths that could not be removed.
         """
         failures: list[OSError] = []
         for path in paths:

@@ -1,7 +1,7 @@
-"""Which transactions of a segment were aborted: what a reader of committed data must skip.
+"""The transaction index: the aborted transactions of a segment, which readers of committed data skip.
 
 An entry is a version, the producer id, the first and the last offset of the transaction and the last stable offset at
-the time it ended, as Kafka's `.txnindex` files have them. Files are made only when something is aborted.
+the time it ended, as in Kafka's `.txnindex` files. A segment without aborted transactions has no file.
 """
 
 import errno
@@ -94,10 +94,10 @@ def truncate_to(disk: Disk, path: str, offset: int) -> None:
 
 
 def collect(entries: Sequence[AbortedTxn], start: int, end: int) -> list[AbortedTxn]:
-    """Transactions that a reader of [start, end) has to know of, of entries in the order of their markers.
+    """The transactions that a reader of [start, end) has to skip, given entries in the order of their markers.
 
-    Nothing that was still open when a transaction ended began before the last stable offset of that moment, so nothing
-    behind the first entry whose last stable offset is at or beyond `end` is looked at.
+    The search stops at the first entry whose last stable offset is at or beyond `end`: later entries are of
+    transactions that began there or later.
     """
     first = bisect_left(entries, start, key=_last_offset)
     last = bisect_left(entries, end, lo=first, key=_last_stable)

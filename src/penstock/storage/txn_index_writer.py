@@ -1,4 +1,4 @@
-"""Writes aborted transactions into the index files of a log, and knows which of them a power cut could take."""
+"""Writes aborted transactions to the index files of a log, and tracks which of them are synced."""
 
 from penstock.storage import txn_index
 from penstock.storage.partition_directory import PartitionDirectory
@@ -29,7 +29,7 @@ class TxnIndexWriter:
         self.save()
 
     def pending(self) -> list[AbortedTxn]:
-        """The entries that the files lack, because a disk was full."""
+        """The entries that are not in the files yet, because the disk is full."""
         return [aborted for _, aborted in self._pending]
 
     @property
@@ -38,7 +38,7 @@ class TxnIndexWriter:
         return self._pending[0][1].last_offset if self._pending else None
 
     def save(self) -> bool:
-        """Write what is pending; whether the files have every entry now."""
+        """Write pending entries; whether the files have every entry now."""
         directory = self._directory
         try:
             while self._pending:
@@ -52,5 +52,5 @@ class TxnIndexWriter:
         return True
 
     def truncate_to(self, offset: int) -> None:
-        """Forget pending entries whose marker is at or beyond `offset`: the log was cut there."""
+        """Forget pending entries whose marker is at or beyond `offset`, where the log was truncated."""
         self._pending = [(base, aborted) for base, aborted in self._pending if aborted.last_offset < offset]

@@ -1,8 +1,8 @@
-"""Rebuild of the index of aborted transactions from the log after a start.
+"""Rebuild of the transaction index from the log after a start.
 
 The index is a function of the log, and the replay that rebuilds the producers' state yields it too. Entries before the
-offset where the replay began are trusted. Behind it, a crash may have lost the last entries, or left some whose markers
-are gone.
+offset where the replay began are trusted. After it, a crash may have lost the last entries, or left entries whose
+markers are gone.
 """
 
 from bisect import bisect_left
@@ -13,13 +13,13 @@ from penstock.storage.txn_index import AbortedTxn, TxnIndexDamaged
 from penstock.storage.view import LogView
 
 Aborts = dict[int, tuple[int, AbortedTxn | None]]
-"""By the offset of each marker that aborts, in order: its producer, and the transaction if one was open."""
+"""Offset of each abort marker, in order -> its producer, and the transaction if one was open."""
 
 
 def rebuild(view: LogView, start: int, aborts: Aborts) -> int:
     """Rebuild the files from `start` on, given every abort of the log since; returns how many were wrong.
 
-    `TxnIndexDamaged` when something before `start` cannot be read: then the aborts of the whole log are needed.
+    Raises `TxnIndexDamaged` when an index before `start` is damaged: then the aborts of the whole log are needed.
     """
     rebuilt = 0
     indexed = set(txn_index.bases(view.disk, view.path))
@@ -49,7 +49,7 @@ def _right(found: list[AbortedTxn], start: int, following: int, met: Aborts) -> 
     known = {(entry.producer_id, entry.last_offset): entry for entry in found}
     right = [entry for entry in found if entry.last_offset < min(start, following)]
     for offset, (producer_id, completed) in met.items():
-        # A transaction of which only the end is left in the log is known from the file alone.
+        # Only the file knows a transaction whose first records are no longer in the log.
         entry = completed or known.get((producer_id, offset))
         if entry is not None and offset >= start:
             right.append(entry)

@@ -1,4 +1,4 @@
-"""A log as it was at one moment, for reading off the loop: by time, for replay, for the scrubber."""
+"""A snapshot of a log, for reading off the loop: lookups by time, replay, scrubbing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -19,7 +19,7 @@ from penstock.wire.records import first_record
 
 
 class LogChanged(KafkaStorageError):
-    """Files of the log were replaced, cut or renamed since a view of it was made: make another view."""
+    """Files of the log were replaced, truncated or renamed since its view was made: make another view."""
 
 
 class TimedOffset(NamedTuple):
@@ -32,7 +32,7 @@ class TimedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentView:
-    """A segment as it was."""
+    """A segment at the time of the view."""
 
     base: int
     size: int
@@ -53,7 +53,7 @@ class SegmentView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogView:
-    """Immutable; its files are opened by name, so a segment that retention dropped since is skipped.
+    """An immutable snapshot of a log. It opens files by name, and skips segments that retention dropped since.
 
     Any other change of the files raises `LogChanged`: a file of the same name may be another one.
     """
@@ -68,9 +68,9 @@ class LogView:
     rewrites_now: Callable[[], int] = int
 
     def check(self) -> None:
-        """Raise if the files may be others than those of the view.
+        """Raise if the files may have changed since the view was made.
 
-        The log counts a change before it makes it, so that what was opened before a check that passes is right.
+        The log counts a change before it makes it, so that a file opened before a check that passes is the right one.
         """
         if self.rewrites_now() != self.rewrites:
             raise LogChanged(f"The files in {self.path} have changed while they were read.")
@@ -86,7 +86,7 @@ class LogView:
     def walk(
         self, file: DiskFile, start: int, segment: SegmentView, *, bodies: bool, control_bodies: bool = False
     ) -> Iterator[BatchAt]:
-        """The batches of a segment from a position on, read whole as `walk` does; a file that was cut is no damage."""
+        """The batches of a segment from a position on, read as `walk` does; a truncated file raises `LogChanged`."""
         try:
             yield from walk(
                 file, start, segment.size, offset_min=segment.base, bodies=bodies, control_bodies=control_bodies
@@ -96,7 +96,7 @@ class LogView:
             raise
 
     def floor(self, segment: SegmentView, offset: int) -> int:
-        """A batch start at or before an offset, as the index on disk knows it."""
+        """A batch start at or before an offset, from the index on disk."""
         index = self.file(segment, OFFSET_INDEX)
         if index is None:
             return 0
@@ -120,7 +120,7 @@ class LogView:
         return (batch.header for batch in self.walk_from(from_offset, bodies=False))
 
     def offset_for_time(self, timestamp: int, budget: DecompressionBudget | None = None) -> TimedOffset | None:
-        """The first record, in order of offset, whose time is at or after `timestamp`."""
+        """The first record, in order of offset, with a timestamp at or after `timestamp`."""
         for segment in self.segments:
             if self.newest(segment)[0] < timestamp:
                 continue
@@ -169,7 +169,7 @@ class LogView:
         return segment.base + time_index.TimeIndex.load(index.pread(index.size(), 0)).floor(timestamp)
 
     def _first_record(self, batch: BatchAt, timestamp: int, budget: DecompressionBudget | None) -> TimedOffset | None:
-        """The first record of a batch at or after a time; records are decompressed as far as it, and not kept."""
+        """The first record of a batch at or after a timestamp; decompresses only up to that record."""
         header, data = batch.header, batch.data
         with budget.hold(stream_bytes(header.codec, data[HEADER_BYTES:])) if budget is not None else nullcontext():
             found = first_record(data, header, timestamp, self.log_start)

@@ -14,7 +14,7 @@ from penstock.storage.disk import DiskFile
 from penstock.storage.offset_index import WouldBlock
 
 WINDOW_BYTES = 1024 * 1024
-"""Read at once; a batch larger than this is read whole, so the greatest batch bounds the memory of a walk."""
+"""Bytes read at once; a larger batch is read whole, so the greatest batch bounds the memory of a walk."""
 
 PROBE_BYTES = 4096
 GAP_MAX = 2**31
@@ -50,7 +50,7 @@ class BatchAt:
 
 
 def fault_of(header: BatchHeader, position: int, end: int, offset_min: int, offset_max: int) -> str | None:
-    """Why a header cannot be right, as far as it can say itself. A batch begins between the two offsets."""
+    """Why a header is invalid, as far as it shows without the body. A batch must begin between the two offsets."""
     if header.magic != MAGIC:
         return f"magic {header.magic}"
     if header.length < LENGTH_MIN or position + PREFIX_BYTES + header.length > end:
@@ -116,7 +116,7 @@ def find(file: DiskFile, position: int, end: int, offset: int, *, wait: bool) ->
             wanted = min(PROBE_BYTES, end - position)
             read = file.pread(wanted, position) if wait else file.pread_nowait(wanted, position)
             if read is None:
-                # A page may be in memory without the next one: try again with the header alone.
+                # The header's page may be in memory without the next one: read the header alone.
                 read = file.pread_nowait(HEADER_BYTES, position)
             if read is None:
                 raise WouldBlock

@@ -51,8 +51,8 @@ def find_java() -> Path:
 def find_libs() -> Path:
     """The folder of jars: $PENSTOCK_KAFKA_LIBS, else .cache/kafka-<version>/libs of this repository.
 
-    Java runs what is in it, so a folder found on the way up to the root must belong to this user: the way may lead
-    through the shared temporary directory.
+    Java runs the jars, so a folder found in a parent directory must belong to this user: a parent may be the shared
+    temporary directory.
     """
     named = os.environ.get(LIBS_VARIABLE)
     if named:
@@ -141,7 +141,7 @@ class ApacheKafka(BrokerChild):
         self.launch(
             command,
             lambda: has_brokers(LOOPBACK, self.port),
-            what="answer to Metadata",
+            what="response to Metadata",
             seconds_max=READY_SECONDS_MAX,
         )
 

@@ -1,4 +1,4 @@
-"""A broker as a child process, whichever it is: started, stopped, killed and paused the same way."""
+"""A broker of any kind as a child process: started, stopped, killed and paused in the same way."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class BrokerChild(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start it on its port and its data; return when it answers."""
+        """Start it on its port and its data; return when it responds."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop it and remove what it made in temporary folders."""
+        """Stop it and remove its temporary folders."""
 
     @property
     def bootstrap(self) -> str:
@@ -45,7 +45,7 @@ class BrokerChild(ABC):
 
     @property
     def log(self) -> Path:
-        """What it wrote to stdout and stderr, over all its starts."""
+        """Its stdout and stderr, over all its starts."""
         return self.folder / "broker.log"
 
     def launch(
@@ -57,7 +57,7 @@ class BrokerChild(ABC):
         seconds_max: float,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Run the command and return when it answers; one that does not is killed."""
+        """Run the command and return when it responds; otherwise it is killed."""
         assert self._child is None, "already started"
         began = time.perf_counter()
         self._child = Child(command, log=self.log, environment=environment)
@@ -80,7 +80,7 @@ class BrokerChild(ABC):
             child.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its sockets and answers nothing."""
+        """SIGSTOP: it keeps its sockets and does not respond."""
         self._running().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:

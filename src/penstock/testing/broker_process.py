@@ -1,4 +1,4 @@
-"""A penstock broker as a process of its own: what a user starts, so what tests kill and benchmarks measure."""
+"""A penstock broker as a process, as users start it, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ class PenstockProcess(BrokerChild):
         )
 
     def start(self, seconds_max: float = READY_SECONDS_MAX) -> None:
-        """Start it on its port and its data; return when it answers."""
+        """Start it on its port and its data; return when it responds."""
         self.launch(
             self.command,
             lambda: speaks_kafka(LOOPBACK, self.port),
-            what="answer to ApiVersions",
+            what="response to ApiVersions",
             seconds_max=seconds_max,
             environment=self._environment,
         )
 
     def close(self) -> None:
-        """Stop it and remove what it made in temporary folders."""
+        """Stop it and remove its temporary folders."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)

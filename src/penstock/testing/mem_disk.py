@@ -1,8 +1,8 @@
-"""A disk in memory that fails on request: it loses what was not fsynced, fills up, goes read-only, rots.
+"""A disk in memory that fails on request: it loses unflushed data, fills up, becomes read-only, corrupts bytes.
 
-What survives a power cut is decided by a `Randomness`, so that a seed reproduces it:
+A `Randomness` decides what survives a power cut, so that a seed reproduces it:
 
-- a file keeps what was there at its last fsync, plus any subset of the writes since, each whole or torn at a sector;
+- a file keeps its content at the last fsync, plus any subset of the writes since, each whole or torn at a sector;
 - a directory keeps the entries of its last fsync, plus some of the changes since, in their order: file systems with a
   journal of metadata (ext4, xfs, btrfs, zfs) do not reorder them.
 """
@@ -20,7 +20,7 @@ CAPACITY_BYTES = 1 << 40
 
 
 class PowerCut(BaseException):
-    """The machine stopped at this operation, and no handler of errors runs; call `crash` to see what is left."""
+    """The machine stopped at this operation, so no exception handler runs; call `crash` to get what is left."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Inode:
         self.data = bytearray()
         self.durable = bytearray()
         self.pending: list[tuple[int, bytes | None]] = []
-        """Position and bytes of a write; position and None for a truncation."""
+        """Position and bytes of each write; position and None for a truncation."""
         self.unwritten: list[tuple[int, bytes]] = []
         """Writes that an fsync failed on: the next one does not write them, and reports success all the same."""
         self.modified_ms = 0
@@ -110,7 +110,7 @@ class Inode:
         self.unwritten.clear()
 
     def crash(self, randomness: Randomness) -> None:
-        """Become what a power cut leaves."""
+        """Reduce the content to what a power cut leaves."""
         data = self.durable
         for position, written in (*self.unwritten, *self.pending):
             if written is None:
@@ -148,7 +148,7 @@ class Folder:
         self.entries: dict[str, Inode | Folder] = {}
         self.durable: dict[str, Inode | Folder] = {}
         self.pending: list[tuple[str | None, str | None, Inode | Folder]] = []
-        """Name that goes, name that comes, and what is named."""
+        """Removed name, added name, and the named file or folder."""
 
     def change(self, gone: str | None, come: str | None, named: "Inode | Folder") -> None:
         if gone == come:
@@ -251,7 +251,7 @@ class MemFile:
         self._inode.sync()
 
     def fileno(self) -> int:
-        """A descriptor of a copy of the contents, for whoever sends files by descriptor."""
+        """A descriptor of a copy of the contents, for `sendfile`."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = os.memfd_create("mem_disk")
@@ -287,7 +287,7 @@ class MemDisk:
         self.bytes_read = 0
         self.cut_power_at: int | None = None
         self.now_ms = 0
-        """What files say when they were modified."""
+        """The modification time of files."""
         self._space = Space()
         self._root = Folder()
         self._locks: set[str] = set()
@@ -300,30 +300,30 @@ class MemDisk:
         self.faults.append(Fault(operation=operation, path_part=path_part, error=error, times=times))
 
     def crash(self, randomness: Randomness) -> None:
-        """Cut the power: what was not fsynced survives at random, and every process is gone."""
+        """Cut the power: unflushed data survives at random, and every process ends."""
         self._root.crash(randomness)
         self._count_space()
         self._boots += 1
         self.kill()
 
     def kill(self) -> None:
-        """Kill the process: everything it wrote is there, and its locks are free."""
+        """Kill the process: all its writes are kept, and its locks are released."""
         self._locks = set()
         self.cut_power_at = None
 
     def flip(self, path: str, position: int, mask: int = 1) -> None:
-        """Let a byte rot on the disk."""
+        """Corrupt a byte on the disk."""
         inode = self._inode(path)
         inode.data[position] ^= mask
         inode.settle()
 
     def evict(self, path: str) -> None:
-        """Push a file out of memory: reading it has to wait."""
+        """Evict a file from memory: reading it has to wait."""
         inode = self._inode(path)
         inode.cold = set(range(len(inode.data) // PAGE_BYTES + 1))
 
     def before(self, operation: str, path: str, *, changes: bool = False) -> None:
-        """Count an operation, and fail it when somebody asked for that."""
+        """Count an operation, and fail it if a fault is set."""
         if changes:
             if self.cut_power_at is not None and self.operations >= self.cut_power_at:
                 raise PowerCut(f"{operation} {path}")
@@ -336,7 +336,7 @@ class MemDisk:
                 raise OSError(fault.error, os.strerror(fault.error), path)
 
     def counted(self, read: bytes) -> bytes:
-        """Count what was read, and give it."""
+        """Count the bytes read, and return them."""
         self.reads += 1
         self.bytes_read += len(read)
         return read

@@ -1,6 +1,6 @@
-"""The two smallest questions to a broker, in raw bytes: is it speaking Kafka, and is it ready to serve?
+"""Two minimal requests to a broker, in raw bytes: whether it speaks Kafka, and whether it is ready to serve.
 
-They use no client and none of our own codec, so they judge any broker alike and cost nothing to import.
+They use neither a client nor our own codec, so they work for any broker and cost nothing to import.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ RESPONSE_BYTES_MAX = 1 << 20
 
 
 def speaks_kafka(host: str, port: int, timeout_seconds: float = 0.5) -> bool:
-    """Whether ApiVersions version 0 is answered without an error."""
-    response = _ask(host, port, API_VERSIONS, 0, b"", timeout_seconds)
+    """Whether ApiVersions version 0 succeeds."""
+    response = _call(host, port, API_VERSIONS, 0, b"", timeout_seconds)
     return response is not None and len(response) >= 2 and response[:2] == b"\0\0"
 
 
 def api_versions(host: str, port: int, timeout_seconds: float = 2.0) -> dict[int, range]:
-    """The versions the broker offers of each API, by key; empty when it does not answer."""
-    response = _ask(host, port, API_VERSIONS, 0, b"", timeout_seconds)
+    """The versions of each API that the broker supports, by key; empty if it does not respond."""
+    response = _call(host, port, API_VERSIONS, 0, b"", timeout_seconds)
     if response is None or len(response) < 6 or response[:2] != b"\0\0":
         return {}
     (count,) = struct.unpack_from(">i", response, 2)
@@ -34,15 +34,16 @@ def api_versions(host: str, port: int, timeout_seconds: float = 2.0) -> dict[int
 def has_brokers(host: str, port: int, timeout_seconds: float = 0.5) -> bool:
     """Whether Metadata version 1 names at least one live broker.
 
-    Apache Kafka answers ApiVersions before its own controller lets the broker in; topics can be made only after that.
+    Apache Kafka responds to ApiVersions before its controller has registered the broker; topics can be created only
+    after that.
     """
     no_topics = struct.pack(">i", 0)
-    response = _ask(host, port, METADATA, 1, no_topics, timeout_seconds)
+    response = _call(host, port, METADATA, 1, no_topics, timeout_seconds)
     return response is not None and len(response) >= 4 and struct.unpack_from(">i", response)[0] > 0
 
 
-def _ask(host: str, port: int, api: int, version: int, body: bytes, timeout_seconds: float) -> bytes | None:
-    """One request with correlation id 1 and no client id; the response's body, or None without a good one."""
+def _call(host: str, port: int, api: int, version: int, body: bytes, timeout_seconds: float) -> bytes | None:
+    """One request with correlation id 1 and no client id; the response's body, or None without a valid one."""
     request = struct.pack(">hhih", api, version, 1, -1) + body
     try:
         with socket.create_connection((host, port), timeout=timeout_seconds) as connection:

@@ -1,6 +1,6 @@
-"""Real child processes for tests and benchmarks: ports, start and stop, what they cost.
+"""Real child processes for tests and benchmarks: ports, start and stop, resource usage.
 
-Everything here touches only processes it started, by their own id or their own process group.
+It signals only processes that it started, by their id or their process group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-# A client that connects to a closed port of the ephemeral range (32768 and up on Linux) can meet itself.
+# A client that connects to a closed port of the ephemeral range (32768 and up on Linux) can connect to itself.
 PORT_MIN = 10_240
 PORT_END = 32_768
 PORT_TRIES_MAX = 1_000
@@ -26,14 +26,14 @@ STOP_SECONDS_MAX = 30.0
 LOG_TAIL_LINES = 40
 LOOPBACK = "127.0.0.1"
 CPU_CLOCK = 2
-"""Of a process's clocks, the one that the scheduler keeps."""
+"""The scheduler's clock of a process."""
 
 WORKER_VARIABLE = "PYTEST_XDIST_WORKER"
 WORKERS_VARIABLE = "PYTEST_XDIST_WORKER_COUNT"
 
 
 class ProcessFailed(Exception):
-    """A child ended, or stayed silent, when it should have been serving; the message carries its last output."""
+    """A child ended, or did not respond, when it should have been serving; the message has its last output."""
 
 
 class Deadline:
@@ -51,10 +51,10 @@ class Deadline:
 
 
 def own_ports() -> range:
-    """The ports that this process may draw: each of the test workers that run side by side has a share of them.
+    """The ports that this process may draw: parallel test workers have disjoint ranges.
 
-    A port is bound some time after it was drawn, and between a kill and the next start nobody holds it: another worker
-    must not come upon it then.
+    A port is bound some time after it was drawn, and is free between a kill and the next start: another worker must not
+    draw it then.
     """
     workers = int(os.environ.get(WORKERS_VARIABLE, "1"))
     worker = int(os.environ.get(WORKER_VARIABLE, "gw0").removeprefix("gw"))
@@ -170,10 +170,10 @@ class Child:
     def kill(self) -> int:
         """SIGKILL to the whole group: what a power cut does to a process. Harmless when it has ended."""
         if not self._group_ended:
-            # The group can outlive its leader; ESRCH says that nobody is left in it.
+            # The group can outlive its leader; ESRCH says that it is empty.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            # Once only: later the number may belong to somebody else.
+            # Once only: later another process may have the id.
             self._group_ended = True
         return self._process.wait(STOP_SECONDS_MAX)
 
@@ -196,7 +196,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a process and its descendants have used up to one moment."""
+    """The resource usage of a process and its descendants up to one moment."""
 
     cpu_seconds: float
     resident_bytes: int
@@ -218,7 +218,7 @@ def usage(pid: int) -> Usage:
             seconds += time.clock_gettime(_clock_of(member))
             status = Path(f"/proc/{member}/status").read_text(encoding="ascii", errors="replace")
         except OSError:
-            # It has ended meanwhile: /proc says so in one way, and its clock in another.
+            # It has ended meanwhile: /proc and its clock raise different errors.
             if member == pid:
                 raise
             continue

@@ -1,7 +1,7 @@
-"""What a coordinator of transactions can be asked, and how it responds, in its own terms.
+"""The commands of the transaction coordinator and their replies, independent of the wire format.
 
-A request that fails is answered with the error itself. Errors are those of the newest version of a request; what older
-clients get instead is in `old_clients`.
+If a request fails, the response is the error itself. Errors are those of the newest version of a request; `old_clients`
+translates them for older clients.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from penstock.transactions.state import NO_EPOCH, NO_PRODUCER_ID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducer:
-    """Make me the producer of this id: whoever was it before is fenced, and its open transaction aborted.
+    """InitProducerId: fences the previous producer of the transactional id and aborts its open transaction.
 
-    A producer that names its id and epoch asks for a new epoch of its own, and is refused if it has been replaced.
+    A producer that sends its producer id and epoch asks for a new epoch, and is rejected if it has been replaced.
     """
 
     transactional_id: str
@@ -27,7 +27,7 @@ class InitProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerInitialized:
-    """What a producer writes as from now on."""
+    """The producer id and epoch for the producer's next writes."""
 
     producer_id: int
     epoch: int
@@ -35,10 +35,10 @@ class ProducerInitialized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitions:
-    """These partitions belong to my transaction, which begins with the first of them.
+    """Add partitions to a producer's transaction; the first ones begin it.
 
-    Also for the offsets of a group (its partition of `__consumer_offsets`), and for a broker that got records of a
-    client with transaction version 2, which announces nothing. `transaction_version` is FIRST_VERSION or
+    Also for the offsets of a group (its partition of `__consumer_offsets`), and on behalf of a client with transaction
+    version 2, whose first produce request to a partition adds it. `transaction_version` is FIRST_VERSION or
     BUMPING_VERSION.
     """
 
@@ -51,12 +51,12 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAdded:
-    """They are part of the transaction, all of them."""
+    """All of the partitions are part of the transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyPartitions:
-    """Are these partitions part of this producer's transaction? Nothing is changed."""
+    """Check whether these partitions are part of the producer's transaction; changes nothing."""
 
     transactional_id: str
     producer_id: int
@@ -66,14 +66,14 @@ class VerifyPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsVerified:
-    """Which of the partitions are not part of it: a record for one of them fails with TransactionAbortable."""
+    """The partitions that are not part of it: a produce request for one of them fails with TRANSACTION_ABORTABLE."""
 
     missing: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransaction:
-    """Commit what was written, or abort it. `transaction_version` is that of the request's version."""
+    """Commit or abort a transaction. `transaction_version` follows from the request's version."""
 
     transactional_id: str
     producer_id: int
@@ -84,7 +84,7 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionEnded:
-    """The outcome is decided, and what the producer writes its next transaction as."""
+    """The outcome is decided; the producer id and epoch are those of its next transaction."""
 
     producer_id: int
     epoch: int
@@ -92,7 +92,7 @@ class TransactionEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkersWritten:
-    """From the context to its shard: a `WriteMarkers` with this id, producer id and epoch has been carried out."""
+    """From the context to its shard: the markers of the `WriteMarkers` with these ids and epoch are written."""
 
     transactional_id: str
     producer_id: int
@@ -100,9 +100,8 @@ class MarkersWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkersNoted:
-    """The transaction is complete, or was before."""
+class TransactionCompleted:
+    """The transaction is complete, or already was."""
 
 
 TxnCommand = InitProducer | AddPartitions | VerifyPartitions | EndTransaction | MarkersWritten
-TxnReply = ProducerInitialized | PartitionsAdded | PartitionsVerified | TransactionEnded | MarkersNoted

@@ -1,7 +1,8 @@
 """The coordinator of the transactional ids in one partition of `__transaction_state`.
 
-When it has decided how a transaction ends, it tells every partition of the transaction, again and again where one
-cannot be told, and notes that the transaction is complete when all of them know.
+It also writes the markers. When a transaction's outcome is committed (the effect `WriteMarkers`), it writes a marker to
+each of its partitions, retrying those that fail. When all are committed it submits `MarkersWritten` to its own shard,
+which completes the transaction.
 """
 
 from asyncio import get_running_loop
@@ -30,26 +31,26 @@ from penstock.transactions.record_formats import encode_event
 from penstock.transactions.shard import TxnShard
 
 MARKER_RETRY_MS = 100
-"""When a marker that could not be written is tried again."""
+"""Delay before the retry of a marker that could not be written."""
 
 REPLACED = (InvalidProducerEpoch, TransactionCoordinatorFenced)
-"""A partition that knows more of the producer than the marker does needs it no longer."""
+"""Errors of a partition that has newer state of the producer than the marker and so does not need it."""
 
 
 class Round:
-    """The partitions that are told of one ending: those that have yet to be, and those that could not take it."""
+    """One attempt to write a transaction's markers: the partitions without one yet, and those to retry."""
 
-    __slots__ = ("again", "ending", "to_write", "waiting")
+    __slots__ = ("ending", "retry", "to_write", "waiting")
 
     def __init__(self, ending: WriteMarkers, partitions: Iterable[TopicPartition]) -> None:
         self.ending = ending
         self.to_write = deque(partitions)
         self.waiting = 0
-        """Markers that are written and not committed."""
-        self.again: list[TopicPartition] = []
+        """Markers that are appended but not committed."""
+        self.retry: list[TopicPartition] = []
 
     def next(self, count: int) -> list[TopicPartition]:
-        """Take out as many as that, or what is left."""
+        """Remove and return the next `count` partitions, or those left."""
         return [self.to_write.popleft() for _ in range(min(count, len(self.to_write)))]
 
 
@@ -84,7 +85,7 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
         self._markers = markers
 
     def submit(self, command: TxnCommand) -> Eventual[Result]:
-        """Decide on a command. Raises if it serves none."""
+        """Decide on a command. Raises if the shard is not serving."""
         ticket = self.ticket()
         self.carry_out(self._shard.decide(command, ticket, self._clock.now_ms()))
         return self.result(ticket)
@@ -96,47 +97,48 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
         return encode_event(event)  # type: ignore[arg-type]
 
     def perform(self, effect: Effect) -> None:
-        assert isinstance(effect, WriteMarkers), f"nobody performs {effect}"
+        assert isinstance(effect, WriteMarkers), f"unknown effect {effect}"
         self._begin(effect, effect.partitions)
 
     def _begin(self, ending: WriteMarkers, partitions: Sequence[TopicPartition]) -> None:
-        # The response to whoever ended the transaction goes out first: it promises what is in the coordinator's log.
-        # The loop takes this up before anything else is read, so that their next request finds it done.
-        get_running_loop().call_soon(self._tell, Round(ending, partitions))
+        # The EndTxn response goes out first: the outcome is in the coordinator's log. The loop runs this before it
+        # reads the next request, so that the client's next request finds the markers written.
+        get_running_loop().call_soon(self._write_markers, Round(ending, partitions))
 
-    def _tell(self, round_: Round) -> None:
-        """Write some markers of a round; the next turn of the loop goes on with the rest."""
+    def _write_markers(self, round_: Round) -> None:
+        """Write some markers of a round; the next turn of the loop continues."""
         if not self.serving:
             return
         for tp in round_.next(MARKERS_PER_TURN_MAX):
             try:
                 wait = self._write_marker(round_.ending, tp)
             except BrokerError as error:
-                self._judge(round_, tp, error)
+                self._note_failure(round_, tp, error)
             else:
                 if wait is not None:
                     round_.waiting += 1
                     wait.deliver_to(partial(self._marker_committed, round_), partial(self._marker_failed, round_, tp))
         if round_.to_write:
-            get_running_loop().call_soon(self._tell, round_)
+            get_running_loop().call_soon(self._write_markers, round_)
         elif not round_.waiting:
             self._markers_done(round_)
 
     def _marker_committed(self, round_: Round, _: None) -> None:
-        """A marker that is written counts when it is committed."""
+        """A marker counts as written once it is committed."""
         round_.waiting -= 1
         if not round_.to_write and not round_.waiting:
             self._markers_done(round_)
 
     def _marker_failed(self, round_: Round, tp: TopicPartition, error: Exception) -> None:
-        """A marker that is written may be undone."""
+        """A marker that was appended may be lost before it is committed."""
         assert isinstance(error, BrokerError), f"a marker of {tp} failed with {error!r}"
-        self._judge(round_, tp, error)
+        self._note_failure(round_, tp, error)
         self._marker_committed(round_, None)
 
-    def _judge(self, round_: Round, tp: TopicPartition, error: BrokerError) -> None:
-        if not self._given_up(round_.ending, tp, error):
-            round_.again.append(tp)
+    def _note_failure(self, round_: Round, tp: TopicPartition, error: BrokerError) -> None:
+        """Write the marker of this partition again in the next round, unless it needs none."""
+        if not self._needs_none(round_.ending, tp, error):
+            round_.retry.append(tp)
 
     def _write_marker(self, ending: WriteMarkers, tp: TopicPartition) -> Deferred[None] | None:
         return self._markers.write(
@@ -148,8 +150,8 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
             transaction_version=ending.transaction_version,
         )
 
-    def _given_up(self, ending: WriteMarkers, tp: TopicPartition, error: BrokerError) -> bool:
-        """Whether a partition that has no marker needs none: it is gone, or further than this."""
+    def _needs_none(self, ending: WriteMarkers, tp: TopicPartition, error: BrokerError) -> bool:
+        """Whether a partition does not need the marker: it is deleted, or has newer state of the producer."""
         if isinstance(error, REPLACED):
             self._log.warning(
                 "marker_refused",
@@ -166,8 +168,8 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
         if not self.serving:
             return
         ending = round_.ending
-        if round_.again:
-            self._timers.after_ms(MARKER_RETRY_MS, lambda: self._begin(ending, round_.again))
+        if round_.retry:
+            self._timers.after_ms(MARKER_RETRY_MS, lambda: self._begin(ending, round_.retry))
             return
         command = MarkersWritten(
             transactional_id=ending.transactional_id, producer_id=ending.producer_id, epoch=ending.epoch

@@ -1,4 +1,4 @@
-"""What the coordinator of transactions wants done in the world when its decision can no longer be undone."""
+"""The effect of the transaction coordinator's decisions, carried out once their events are committed."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from penstock.model.ids import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteMarkers:
-    """Tell every one of these partitions how the transaction ended, however long it takes.
+    """Write the transaction's marker to each of these partitions, retrying until it succeeds.
 
-    When all of them have the marker, or are no more, the context says so with `MarkersWritten` of the same id, producer
-    id and epoch. `epoch` is what the markers carry: with transaction version 2 one more than the records have.
+    When all of them have the marker or are deleted, the context sends `MarkersWritten` with the same ids and epoch.
+    `epoch` is the markers' epoch: with transaction version 2 it is one higher than that of the records.
     """
 
     transactional_id: str

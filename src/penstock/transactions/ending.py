@@ -1,7 +1,7 @@
-"""Whether a request to end a transaction is the end of it, the retry of one, or too late.
+"""Classifies an EndTxn request: the end of a transaction, the retry of one, or an error.
 
-With transaction version 2 the epoch tells them apart: who asks with the current epoch asks for the first time, who asks
-with the one before asks again. Without it only the outcome does, so that a delayed request may be taken for another.
+With transaction version 2 the epoch tells them apart: a first request has the current epoch, a retry the previous one.
+Older versions can compare only the outcome, so a delayed request may pass for one that ends the next transaction.
 """
 
 from enum import Enum, auto
@@ -18,21 +18,21 @@ from penstock.transactions.transitions import FIRST_EPOCH
 
 
 class Ending(Enum):
-    """What to do about a request that is right."""
+    """The class of a valid EndTxn request."""
 
     ENDS = auto()
     ENDED_BEFORE = auto()
 
 
-def judge_end(old: Transaction, command: EndTransaction) -> Ending:
-    """What a request is. Raises why it is refused."""
-    return (
-        _judge_bumping(old, command) if command.transaction_version >= BUMPING_VERSION else _judge_first(old, command)
-    )
+def classify_end(old: Transaction, command: EndTransaction) -> Ending:
+    """Classify a request. Raises if it is invalid."""
+    if command.transaction_version >= BUMPING_VERSION:
+        return _classify_bumping(old, command)
+    return _classify_first(old, command)
 
 
-def _judge_first(old: Transaction, command: EndTransaction) -> Ending:
-    """Transaction version 0 or 1: the epoch stays the same from one transaction to the next."""
+def _classify_first(old: Transaction, command: EndTransaction) -> Ending:
+    """Transaction versions 0 and 1: the epoch stays the same from one transaction to the next."""
     if old.producer_id != command.producer_id:
         raise InvalidProducerIdMapping()
     if old.epoch != command.epoch:
@@ -42,7 +42,7 @@ def _judge_first(old: Transaction, command: EndTransaction) -> Ending:
     return _same_outcome(old, command)
 
 
-def _judge_bumping(old: Transaction, command: EndTransaction) -> Ending:
+def _classify_bumping(old: Transaction, command: EndTransaction) -> Ending:
     rotated = (
         old.previous_producer_id == command.producer_id
         and command.epoch == PRODUCER_EPOCH_MAX - 1
@@ -63,7 +63,7 @@ def _judge_bumping(old: Transaction, command: EndTransaction) -> Ending:
         return _same_outcome(old, command)
     if retries:
         ending = _same_outcome(old, command)
-        # A late transaction was aborted with the last epoch, which no producer gets: this one gets a new producer id.
+        # The abort of a timed-out transaction used the last epoch, which no producer gets: it needs a new producer id.
         return Ending.ENDS if old.epoch == PRODUCER_EPOCH_MAX else ending
     if command.epoch != old.epoch:
         raise ProducerFenced()
@@ -73,7 +73,7 @@ def _judge_bumping(old: Transaction, command: EndTransaction) -> Ending:
 
 
 def _same_outcome(old: Transaction, command: EndTransaction) -> Ending:
-    """A retry of what was decided. Raises InvalidTxnState where the opposite was, or nothing."""
+    """A retry with the decided outcome. Raises InvalidTxnState if the outcome is the opposite or undecided."""
     if old.state is TxnState.PREPARE_COMMIT or old.state is TxnState.PREPARE_ABORT:
         if command.commit == (old.state is TxnState.PREPARE_COMMIT):
             raise ConcurrentTransactions()

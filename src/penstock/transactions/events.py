@@ -1,4 +1,4 @@
-"""What the coordinator of transactions remembers: one value per record of `__transaction_state`.
+"""The events of the transaction coordinator: one per record of `__transaction_state`.
 
 The key of a record is the transactional id, and the latest of a key counts.
 """
@@ -10,7 +10,7 @@ from penstock.transactions.state import Transaction
 
 @dataclass(frozen=True, slots=True)
 class TransactionSaved:
-    """A transactional id is now this."""
+    """The new state of a transactional id."""
 
     transaction: Transaction
 
@@ -21,7 +21,7 @@ class TransactionSaved:
 
 @dataclass(frozen=True, slots=True)
 class TransactionForgotten:
-    """There is no such transactional id any more: the tombstone of its key."""
+    """The tombstone of a transactional id."""
 
     transactional_id: str
 

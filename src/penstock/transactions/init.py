@@ -1,4 +1,4 @@
-"""Who becomes the producer of a transactional id."""
+"""The rules of InitProducerId for a transactional id."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ from penstock.transactions.transitions import bumped, created, kept, rotated
 
 
 def check_init(command: InitProducer, config: BrokerConfig) -> None:
-    """Raise what is wrong with the request, whatever state its id is in."""
+    """Validate the request, independent of the transactional id's state."""
     if not command.transactional_id or (command.producer_id == NO_PRODUCER_ID) != (command.epoch == NO_EPOCH):
         raise InvalidRequest()
     if command.two_phase_commit and not config.transaction_two_phase_commit_enable:
@@ -35,12 +35,12 @@ def check_init(command: InitProducer, config: BrokerConfig) -> None:
         raise InvalidTransactionTimeout()
 
 
-def check_entitled(command: InitProducer, old: Transaction) -> None:
-    """Raise ProducerFenced for a producer that names itself and has been replaced.
+def check_producer(command: InitProducer, old: Transaction) -> None:
+    """Raise ProducerFenced if the request's producer id and epoch have been replaced.
 
-    It is not fenced if it may be asking again for what it has been given and never heard of: with the epoch before the
-    current one, or under the producer id before, when the epochs of that were used up. While a transaction is open
-    that cannot be, because somebody uses the current epoch.
+    A request may be the retry of one whose response was lost: with the epoch before the current one, or with the
+    previous producer id, if its epochs are exhausted. While a transaction is open it cannot be a retry, because a
+    producer already uses the current epoch.
     """
     if command.producer_id == NO_PRODUCER_ID or _is_current(command, old):
         return
@@ -58,20 +58,20 @@ def _is_current(command: InitProducer, old: Transaction) -> bool:
 def initialized(
     command: InitProducer, old: Transaction | None, producer_id: Callable[[], int], now_ms: int
 ) -> Transaction:
-    """The id with its new producer, or the response to the retry of one. `producer_id` takes a fresh one, or raises."""
+    """The transactional id with its new epoch, or the same one for a retry. `producer_id` allocates one, or raises."""
     timeout_ms = TIMEOUT_MS_NEVER if command.two_phase_commit else command.timeout_ms
     if old is None:
         return created(command.transactional_id, producer_id(), timeout_ms, now_ms)
     if old.state.prepared:
         raise ConcurrentTransactions()
-    names_itself = command.producer_id != NO_PRODUCER_ID
-    if not names_itself or _is_current(command, old):
+    has_producer_id = command.producer_id != NO_PRODUCER_ID
+    if not has_producer_id or _is_current(command, old):
         if old.exhausted:
             return rotated(old, producer_id(), timeout_ms, now_ms, last_epoch=command.epoch)
-        return bumped(old, timeout_ms, now_ms, asked_by_itself=names_itself)
+        return bumped(old, timeout_ms, now_ms, by_producer=has_producer_id)
     if command.epoch == old.last_epoch:
         if old.epoch == PRODUCER_EPOCH_MAX:
-            # Its transaction was late and it was fenced with the last epoch, which no producer gets.
+            # Its transaction timed out and it was fenced with the last epoch, which no producer gets.
             return rotated(old, producer_id(), timeout_ms, now_ms, last_epoch=command.epoch)
         return kept(old, timeout_ms, now_ms)
     raise ProducerFenced()

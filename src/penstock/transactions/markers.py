@@ -1,7 +1,7 @@
-"""Writing the markers that end transactions into the partitions they covered.
+"""Writes transaction markers to the partitions of a transaction.
 
-A marker in a partition of `__consumer_offsets` also tells the groups' coordinator there what became of the offsets that
-were committed within the transaction.
+A marker in a partition of `__consumer_offsets` also commits or discards the transaction's pending offsets in the group
+coordinator of that partition.
 """
 
 from penstock.groups.service import GroupCoordinatorService
@@ -14,11 +14,11 @@ from penstock.partition.results import Appended
 from penstock.wire.records import build_marker
 
 MARKERS_PER_TURN_MAX = 100
-"""Markers written for one request before the loop looks after everybody else."""
+"""Markers written for one request in one turn of the loop."""
 
 
 class MarkerLog:
-    """Where markers are written."""
+    """Appends markers to replicas."""
 
     __slots__ = ("_clock", "_groups", "_replicas")
 
@@ -37,12 +37,12 @@ class MarkerLog:
         coordinator_epoch: int,
         transaction_version: int,
     ) -> Deferred[None] | None:
-        """Append a marker; None when it is committed, else what completes then. Raises why it could not be appended."""
-        # A group's shard that is being loaded would miss the marker, so it is waited for.
-        shard = self._groups.at(tp.partition) if tp.topic == GROUP_OFFSETS_TOPIC else None
-        if shard is not None:
-            shard.check()
-            shard.settle()
+        """Append a marker; None if it is committed, else a Deferred that completes then. Raises if the append fails."""
+        # A group coordinator that is loading would miss the marker, so this raises until it is loaded.
+        group_context = self._groups.at(tp.partition) if tp.topic == GROUP_OFFSETS_TOPIC else None
+        if group_context is not None:
+            group_context.check()
+            group_context.write_pending()
         replica = self._replicas.get(tp.topic, tp.partition)
         now_ms = self._clock.now_ms()
         marker = build_marker(
@@ -56,6 +56,6 @@ class MarkerLog:
             memoryview(marker), now_ms, acks_all=True, internal=True, transaction_version=transaction_version
         )
         assert isinstance(appended, Appended), "a marker is not compressed, so it is appended at once"
-        if shard is not None:
-            shard.decided(producer_id, commit=commit, end=appended.end)
+        if group_context is not None:
+            group_context.decided(producer_id, commit=commit, end=appended.end)
         return replica.committed(appended.end)

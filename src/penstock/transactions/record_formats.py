@@ -1,4 +1,4 @@
-"""The events of a coordinator of transactions as records of `__transaction_state`, both ways."""
+"""Encodes the transaction coordinator's events as records of `__transaction_state`, and decodes them."""
 
 from collections.abc import Iterable
 
@@ -40,7 +40,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> tuple[wire.TopicPartitions
 
 
 class TxnReader:
-    """Turns records into events."""
+    """Decodes records into events."""
 
     __slots__ = ("unreadable",)
 
@@ -48,7 +48,7 @@ class TxnReader:
         self.unreadable = 0
 
     def read(self, columns: Columns) -> list[TxnEvent]:
-        """The events of these records, in their order. A record that cannot be read is counted and left out."""
+        """The events of these records, in order. A record that cannot be decoded is counted and skipped."""
         events: list[TxnEvent] = []
         data = bytes(columns.data)
         for key_at, key_size, value_at, value_size in zip(
@@ -66,13 +66,13 @@ class TxnReader:
         return events
 
     def read_transactional(self, header: BatchHeader, batch: bytes) -> list[TxnEvent]:
-        """Nobody writes to this topic within a transaction; if somebody did, it is no state of any."""
+        """Skip transactional batches: no coordinator writes them to this topic."""
         self.unreadable += header.record_count
         return []
 
 
 def read_event(key: bytes, value: bytes | None) -> TxnEvent | None:
-    """The event of a record; None where its key is of a kind that nobody here reads. Raises `Malformed`."""
+    """The event of a record; None if its key is of an unknown kind. Raises `Malformed`."""
     transactional_id = wire.read_txn_key(key)
     if transactional_id is None:
         return None

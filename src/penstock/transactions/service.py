@@ -1,4 +1,4 @@
-"""Every transactional id's coordinator on this broker."""
+"""The transaction coordinator of this broker."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -26,7 +26,7 @@ from penstock.transactions.shard import TxnShard
 
 
 class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]):
-    """The coordinator runtime of transactions: finds the context of a transactional id, or raises why there is none."""
+    """The coordinator runtime of transactions: finds a transactional id's context; raises if another broker has it."""
 
     def __init__(
         self,
@@ -77,10 +77,9 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
     def verify(
         self, transactional_id: str, tp: TopicPartition, producer_id: int, epoch: int
     ) -> Eventual[BrokerError | None]:
-        """None where a partition is part of the transaction that this producer is in now; else the reason to refuse it.
+        """None if a partition is part of this producer's current transaction, else the error.
 
-        A coordinator on this broker answers at once, and whoever appends next, before anything else is decided, can
-        rely on it.
+        A coordinator on this broker responds at once, and the result holds until the loop's next turn.
         """
         asked = VerifyPartitions(
             transactional_id=transactional_id, producer_id=producer_id, epoch=epoch, partitions=(tp,)

@@ -1,7 +1,7 @@
 """All transactional ids of one partition of `__transaction_state`.
 
-Every command is answered at once: what would have to wait is refused with ConcurrentTransactions, and the client comes
-again. So the coordinator holds nothing but what its events say, and whether a timer of its own is running.
+No command waits: where one would have to, it fails with CONCURRENT_TRANSACTIONS, and the client retries. So the only
+state beside the applied events is whether the timeout check is scheduled.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -23,19 +23,19 @@ from penstock.transactions.commands import (
     AddPartitions,
     EndTransaction,
     InitProducer,
-    MarkersNoted,
     MarkersWritten,
     PartitionsAdded,
     PartitionsVerified,
     ProducerInitialized,
+    TransactionCompleted,
     TransactionEnded,
     TxnCommand,
     VerifyPartitions,
 )
 from penstock.transactions.effects import WriteMarkers
-from penstock.transactions.ending import Ending, judge_end
+from penstock.transactions.ending import Ending, classify_end
 from penstock.transactions.events import TransactionForgotten, TransactionSaved
-from penstock.transactions.init import check_entitled, check_init, initialized
+from penstock.transactions.init import check_init, check_producer, initialized
 from penstock.transactions.state import (
     BUMPING_VERSION,
     NO_PRODUCER_ID,
@@ -44,25 +44,25 @@ from penstock.transactions.state import (
     TxnState,
 )
 from penstock.transactions.timers import CompletionRetry, ExpiryCheck, LateCheck
-from penstock.transactions.transitions import completed, prepared, widened
+from penstock.transactions.transitions import completed, prepared, with_partitions
 
 LATE_PER_STEP_MAX = 200
-"""Transactions past their time that are aborted in one step; the rest follow in the next."""
+"""Timed-out transactions that are aborted in one step; the rest follow in the next."""
 
 EXPIRED_PER_STEP_MAX = 1_000
-"""Transactional ids forgotten in one step."""
+"""Transactional ids expired in one step."""
 
 COMPLETION_RETRY_MS = 100
-"""When to try again to write down that a transaction is complete."""
+"""Delay before the retry of a refused completion record."""
 
 TakeProducerId = Callable[[], int | None]
-"""A producer id that nobody has, or None while there is none at hand: the controller is being asked for more."""
+"""A new producer id, or None while a block of ids is being requested from the controller."""
 
 
 class TxnShard:
-    """One partition's transactional ids. The context writes a step's events, applies each, and only then asks again.
+    """One partition's transactional ids. The context appends and applies a step's events before the next decision.
 
-    Effects are carried out when a step's events are committed, never before.
+    Effects are carried out once a step's events are committed.
     """
 
     __slots__ = ("_coordinator_epoch", "_late_check_set", "_open", "_take_producer_id", "_transactions", "config")
@@ -74,13 +74,13 @@ class TxnShard:
         self._coordinator_epoch = coordinator_epoch
         self._transactions: dict[str, Transaction] = {}
         self._open: dict[str, None] = {}
-        """The ids with a transaction that nobody has ended yet, in the order in which they were seen to have one."""
+        """The ids with an ongoing transaction, in the order in which these began."""
         self._late_check_set = False
 
     # Decisions
 
     def decide(self, command: TxnCommand, ticket: Ticket, now_ms: int) -> Step:
-        """What a command leads to: exactly one response, in this step. Nothing is raised."""
+        """Decide on a command. The step has exactly one response, which may be an error."""
         try:
             match command:
                 case AddPartitions():
@@ -99,7 +99,7 @@ class TxnShard:
         assert_never(command)
 
     def wake(self, key: Hashable, now_ms: int) -> Step:
-        """A timer of this shard rang. One that no longer matters leads to nothing."""
+        """A timer of this shard expired. An obsolete one is ignored."""
         match key:
             case LateCheck():
                 return self._abort_late(now_ms)
@@ -112,7 +112,7 @@ class TxnShard:
                 raise AssertionError(f"{key} is no timer of transactions")
 
     def loaded(self, now_ms: int) -> Step:
-        """Every record has been applied: finish what was decided, and watch over the rest from now on."""
+        """Every record has been applied: complete prepared transactions, and start the timeout and expiry checks."""
         timers = [SetTimer(ExpiryCheck(), now_ms + self._expiry_interval_ms)]
         if self._open:
             timers.append(self._late_check(now_ms))
@@ -127,10 +127,10 @@ class TxnShard:
         return Step(events=tuple(events), timers=tuple(timers), effects=tuple(effects))
 
     def refused(self, step: Step, error: BrokerError, now_ms: int) -> Step:
-        """The log did not take a step's events, so they were not applied: its requests are answered with the failure.
+        """The append of a step failed, so its events were not applied: its requests fail with the error.
 
-        The returned step takes the place of the refused one, with nothing to be written. What was to happen by itself
-        is tried again later; markers that are written already are not asked for again.
+        The returned step replaces the refused one and has no events. Checks and completions are retried later; markers
+        are not written again.
         """
         timers: dict[Hashable, SetTimer] = {}
         for timer in step.timers:
@@ -148,13 +148,13 @@ class TxnShard:
         return Step(responses=responses, timers=tuple(timers.values()))
 
     def unloaded(self) -> Step:
-        """This broker coordinates these ids no longer. Nobody waits here for a response, so there is none to give."""
+        """This broker no longer coordinates these ids. No request waits here, so there are no responses."""
         return NOTHING
 
-    # Facts
+    # Events
 
     def apply(self, event: Event) -> None:
-        """Remember a fact that is in the log now; also replays it."""
+        """Apply an event that is in the log, when it was appended or when the log is loaded."""
         if isinstance(event, TransactionSaved):
             transaction = event.transaction
             self._transactions[transaction.transactional_id] = transaction
@@ -163,24 +163,19 @@ class TxnShard:
             else:
                 self._open.pop(transaction.transactional_id, None)
         else:
-            assert isinstance(event, TransactionForgotten), f"{event} is no fact about transactions"
+            assert isinstance(event, TransactionForgotten), f"{event} is not an event of a transaction"
             self._transactions.pop(event.transactional_id, None)
             self._open.pop(event.transactional_id, None)
 
-    # Readings
+    # Queries
 
     @property
     def count(self) -> int:
         """How many transactional ids are known."""
         return len(self._transactions)
 
-    @property
-    def open_count(self) -> int:
-        """How many of them have a transaction under way that nobody has ended."""
-        return len(self._open)
-
     def describe(self, transactional_id: str) -> Transaction:
-        """What is known of an id. Raises InvalidRequest for the empty one, TransactionalIdNotFound for others."""
+        """The state of an id. Raises InvalidRequest for an empty id, TransactionalIdNotFound for an unknown one."""
         if not transactional_id:
             raise InvalidRequest()
         found = self._transactions.get(transactional_id)
@@ -197,10 +192,10 @@ class TxnShard:
         duration_ms: int = -1,
         matches: Callable[[str], bool] | None = None,
     ) -> list[Transaction]:
-        """The transactions that are in one of these states, and so on; what is not given filters nothing.
+        """The transactions that pass all filters of a ListTransactions request.
 
-        `states` None is any state, and an empty one is none: names that mean nothing were asked for. A duration below
-        zero is no filter; one from zero on leaves those that began longer ago.
+        `states` of None is any state; empty is none, if the request has only unknown names. A negative duration is no
+        filter; others select transactions that began longer ago.
         """
         of_states = None if states is None else set(states)
         of_producers = set(producer_ids)
@@ -214,21 +209,21 @@ class TxnShard:
         ]
 
     def missing(self, asked: VerifyPartitions) -> frozenset[TopicPartition]:
-        """Which partitions are not part of this producer's transaction. Raises where it is not its producer."""
+        """The partitions that are not part of this producer's transaction. Raises if the producer is not current."""
         found = self._of_producer(asked.transactional_id, asked.producer_id, asked.epoch)
         if found.state.prepared:
             raise ConcurrentTransactions()
         return frozenset(asked.partitions) - found.partitions
 
-    # One command each
+    # Commands
 
     def _init(self, command: InitProducer, ticket: Ticket, now_ms: int) -> Step:
         check_init(command, self.config)
         old = self._transactions.get(command.transactional_id)
         if old is not None:
-            check_entitled(command, old)
+            check_producer(command, old)
         if old is not None and old.state is TxnState.ONGOING:
-            # The client comes again when the transaction is complete, and gets its epoch then.
+            # The client retries, and gets its epoch when the transaction is complete.
             return self._prepare(
                 old, BUMPING_VERSION, now_ms, commit=False, responses=(Response(ticket, ConcurrentTransactions()),)
             )
@@ -242,7 +237,7 @@ class TxnShard:
             raise ConcurrentTransactions()
         if old.state is TxnState.ONGOING and old.partitions.issuperset(command.partitions):
             return respond(ticket, PartitionsAdded())
-        new = widened(old, command.partitions, command.transaction_version, now_ms)
+        new = with_partitions(old, command.partitions, command.transaction_version, now_ms)
         timers = () if self._late_check_set else (self._late_check(now_ms),)
         return Step(events=(TransactionSaved(new),), responses=(Response(ticket, PartitionsAdded()),), timers=timers)
 
@@ -252,7 +247,7 @@ class TxnShard:
         old = self._transactions.get(command.transactional_id)
         if old is None:
             raise InvalidProducerIdMapping()
-        match judge_end(old, command):
+        match classify_end(old, command):
             case Ending.ENDED_BEFORE:
                 return respond(ticket, TransactionEnded(producer_id=old.producer_id, epoch=old.epoch))
             case Ending.ENDS:
@@ -268,10 +263,10 @@ class TxnShard:
         ticket: Ticket | None = None,
         responses: tuple[Response, ...] = (),
     ) -> Step:
-        """Decide how a transaction ends; `ticket` is told the producer's next id and epoch. Nothing undoes this.
+        """Decide the outcome of a transaction, for good; `ticket` gets the producer's next id and epoch.
 
-        Without a ticket the producer is fenced: the last epoch is kept for that, so it needs no new producer id. Who
-        initializes the transactional id next gets one.
+        Without a ticket the producer is fenced. The last epoch is reserved for that, so no new producer id is needed;
+        the next InitProducerId allocates one.
         """
         spent = ticket is not None and version >= BUMPING_VERSION and old.exhausted
         next_producer_id = self._producer_id() if spent else NO_PRODUCER_ID
@@ -285,15 +280,15 @@ class TxnShard:
 
     def _complete(self, command: MarkersWritten, ticket: Ticket, now_ms: int) -> Step:
         found = self._awaiting(command.transactional_id, command.producer_id, command.epoch)
-        response = Response(ticket, MarkersNoted())
+        response = Response(ticket, TransactionCompleted())
         if found is None:
             return Step(responses=(response,))
         return Step(events=(TransactionSaved(completed(found, now_ms)),), responses=(response,))
 
-    # By itself
+    # Timeouts and expiry
 
     def _abort_late(self, now_ms: int) -> Step:
-        """Abort the transactions that are past their time. Their producers are fenced: they may be alive, and late."""
+        """Abort the transactions that timed out, and fence their producers, which may still be alive."""
         self._late_check_set = False
         step = NOTHING
         aborted = 0
@@ -311,7 +306,7 @@ class TxnShard:
         return step
 
     def _expire(self, now_ms: int) -> Step:
-        """Forget the ids that nobody has used for long."""
+        """Expire the ids that have been unused for transactional.id.expiration.ms."""
         unused_since_ms = now_ms - self.config.transactional_id_expiration_ms
         events: list[Event] = []
         for transaction in self._transactions.values():
@@ -321,10 +316,10 @@ class TxnShard:
                 events.append(TransactionForgotten(transaction.transactional_id))
         return Step(events=tuple(events), timers=(SetTimer(ExpiryCheck(), now_ms + self._expiry_interval_ms),))
 
-    # Parts of decisions
+    # Lookups and parts of steps
 
     def _of_producer(self, transactional_id: str, producer_id: int, epoch: int) -> Transaction:
-        """The transaction of a producer that says it is the current one. Raises why it is not."""
+        """The transaction of the current producer. Raises if the producer id or epoch is not the current one."""
         if not transactional_id:
             raise InvalidRequest()
         found = self._transactions.get(transactional_id)
@@ -335,14 +330,14 @@ class TxnShard:
         return found
 
     def _awaiting(self, transactional_id: str, producer_id: int, epoch: int) -> Transaction | None:
-        """The transaction that waits for these markers, unless it has been completed."""
+        """The transaction that waits for these markers; None if it is already complete."""
         found = self._transactions.get(transactional_id)
         if found is None or not found.state.prepared or (found.producer_id, found.epoch) != (producer_id, epoch):
             return None
         return found
 
     def _completion_retry(self, event: Event) -> CompletionRetry | None:
-        """The timer for an event that says a transaction is complete, which nobody would say again."""
+        """The retry timer of a refused event that completes a transaction; no request would retry it."""
         if not isinstance(event, TransactionSaved):
             return None
         now = self._transactions.get(event.transactional_id)
@@ -362,7 +357,7 @@ class TxnShard:
         )
 
     def _producer_id(self) -> int:
-        """A fresh producer id. Raises CoordinatorLoadInProgress while there is none: the client comes again."""
+        """A new producer id. Raises CoordinatorLoadInProgress while there is none: the client retries."""
         producer_id = self._take_producer_id()
         if producer_id is None:
             raise CoordinatorLoadInProgress()
@@ -379,7 +374,7 @@ class TxnShard:
 
 
 def late(transaction: Transaction, now_ms: int) -> bool:
-    """Has it lasted longer than its producer wanted?"""
+    """Whether a transaction is past its timeout."""
     return transaction.timeout_ms != TIMEOUT_MS_NEVER and transaction.started_ms + transaction.timeout_ms < now_ms
 
 

@@ -1,6 +1,6 @@
-"""What is known of one transactional id: a value, of which every change makes another.
+"""The state of one transactional id, an immutable value.
 
-The value is also the record: the coordinator's state is always the last one written of each id.
+The value is also the record: the coordinator's state is the last record of each id.
 """
 
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ NO_START_MS = -1
 NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 PRODUCER_EPOCH_MAX = 32_767
-"""Epochs are 16 bits wide. The last is never given to a producer: it is kept to fence the one before with."""
+"""The largest 16-bit epoch. No producer gets it: it is reserved to fence the producer with the epoch before."""
 
 TIMEOUT_MS_NEVER = 2_147_483_647
 """The timeout of a transaction that only its producer ends (two-phase commit)."""
 
 FIRST_VERSION = 0
-"""Clients that name their partitions beforehand, and keep their epoch from one transaction to the next."""
+"""Clients that add partitions explicitly, and keep their epoch from one transaction to the next."""
 BUMPING_VERSION = 2
-"""Transaction version 2: the end of a transaction gives its producer a new epoch, so that nothing late can be taken
-for a part of the next one."""
+"""Transaction version 2: the end of a transaction bumps the producer's epoch, so that a delayed request cannot become
+part of the next one."""
 
 
 class TxnState(Enum):
-    """Where a transaction is: the number its record has, and the name that tools show."""
+    """The state of a transaction: its number in records, and its name in tools."""
 
     EMPTY = 0, "Empty"
     ONGOING = 1, "Ongoing"
@@ -44,12 +44,12 @@ class TxnState(Enum):
 
     @property
     def prepared(self) -> bool:
-        """The outcome is decided, for good, and the markers are being written."""
+        """Whether the outcome is decided, for good, and the markers are being written."""
         return self is TxnState.PREPARE_COMMIT or self is TxnState.PREPARE_ABORT
 
     @property
     def resting(self) -> bool:
-        """No transaction is under way."""
+        """Whether no transaction is in progress."""
         return self is TxnState.EMPTY or self is TxnState.COMPLETE_COMMIT or self is TxnState.COMPLETE_ABORT
 
 
@@ -59,10 +59,10 @@ STATE_BY_LABEL = {state.label: state for state in TxnState}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """A transactional id, its producer, and the transaction it is in or was in last.
+    """A transactional id, its producer, and its current or last transaction.
 
-    `last_epoch` is the epoch before the last bump that a producer asked for itself, which tells a retry of that
-    request from a zombie. Kafka's records have no place for it: after a reload it is NO_EPOCH.
+    `last_epoch` is the epoch before the last bump that the producer itself requested, which tells a retry of that
+    request from a zombie. Kafka's records do not have it: after a load it is NO_EPOCH.
     """
 
     transactional_id: str
@@ -72,9 +72,9 @@ class Transaction:
     state: TxnState
     updated_ms: int
     previous_producer_id: int = NO_PRODUCER_ID
-    """The producer id that the id had before the last change, which is mostly the same."""
+    """The producer id before the last change, usually the same."""
     next_producer_id: int = NO_PRODUCER_ID
-    """What the producer goes on with when this transaction is complete, where its epochs are used up."""
+    """The producer id for after this transaction, if the epochs of the current one are exhausted."""
     last_epoch: int = NO_EPOCH
     partitions: frozenset[TopicPartition] = NO_PARTITIONS
     started_ms: int = NO_START_MS
@@ -83,5 +83,5 @@ class Transaction:
 
     @property
     def exhausted(self) -> bool:
-        """There is no epoch left to give away."""
+        """Whether no epoch is left for a producer."""
         return self.epoch >= PRODUCER_EPOCH_MAX - 1

@@ -1,21 +1,21 @@
-"""What a coordinator of transactions wakes itself up for."""
+"""The timers of the transaction coordinator."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class LateCheck:
-    """Look for transactions past their time; runs while any transaction is open."""
+    """Check for timed-out transactions; set while any transaction is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryCheck:
-    """Look for transactional ids that nobody uses; runs always."""
+    """Check for unused transactional ids; always set."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionRetry:
-    """The markers are written, and the log did not take the record that says so: try again."""
+    """Retry the completion record of a transaction whose markers are written."""
 
     transactional_id: str
     producer_id: int

@@ -1,7 +1,6 @@
-"""The changes a transactional id can undergo, each making a new value of an old one.
+"""The transitions of a transactional id, each a function from the old value to a new one.
 
-Nothing here judges who asks: by the time one of these is called the asker has been found to be entitled to it. What is
-asserted is what no request may ever bring about.
+The callers have already checked the producer. The assertions exclude transitions that no request may cause.
 """
 
 from collections.abc import Iterable
@@ -23,7 +22,7 @@ FIRST_EPOCH = 0
 
 
 def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-    """An id that nobody has used, or not for long."""
+    """A new or expired transactional id."""
     return Transaction(
         transactional_id=transactional_id,
         producer_id=producer_id,
@@ -35,20 +34,20 @@ def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: in
     )
 
 
-def bumped(old: Transaction, timeout_ms: int, now_ms: int, *, asked_by_itself: bool) -> Transaction:
-    """The next epoch. Where the producer asked for it itself, the epoch before is kept, to know its retry by."""
+def bumped(old: Transaction, timeout_ms: int, now_ms: int, *, by_producer: bool) -> Transaction:
+    """The next epoch. If the current producer requested it, its old epoch is kept to recognize a retry."""
     assert not old.exhausted, f"no epoch follows {old.epoch}"
-    last_epoch = old.epoch if asked_by_itself else NO_EPOCH
+    last_epoch = old.epoch if by_producer else NO_EPOCH
     return _emptied(old, old.producer_id, old.epoch + 1, last_epoch, timeout_ms, now_ms)
 
 
 def rotated(old: Transaction, producer_id: int, timeout_ms: int, now_ms: int, *, last_epoch: int) -> Transaction:
-    """A new producer id, because the epochs of the old one are used up. `last_epoch` is the one that asked for it."""
+    """A new producer id, because the epochs of the old one are exhausted. `last_epoch` is that of the request."""
     return _emptied(old, producer_id, FIRST_EPOCH, last_epoch, timeout_ms, now_ms)
 
 
 def kept(old: Transaction, timeout_ms: int, now_ms: int) -> Transaction:
-    """The epoch it has: the response to a retry."""
+    """The current epoch again: the response to a retry."""
     return _emptied(old, old.producer_id, old.epoch, old.last_epoch, timeout_ms, now_ms)
 
 
@@ -70,8 +69,8 @@ def _emptied(
     )
 
 
-def widened(old: Transaction, partitions: Iterable[TopicPartition], version: int, now_ms: int) -> Transaction:
-    """More partitions take part; the first ones begin the transaction."""
+def with_partitions(old: Transaction, partitions: Iterable[TopicPartition], version: int, now_ms: int) -> Transaction:
+    """Add partitions; the first ones begin the transaction."""
     assert not old.state.prepared, f"partitions added in state {old.state.label}"
     return replace(
         old,
@@ -87,10 +86,10 @@ def widened(old: Transaction, partitions: Iterable[TopicPartition], version: int
 def prepared(
     old: Transaction, version: int, now_ms: int, *, commit: bool, next_producer_id: int = NO_PRODUCER_ID
 ) -> Transaction:
-    """The outcome, for good. With transaction version 2 the epoch that wrote the records is over with it.
+    """Decide the outcome, for good. With transaction version 2 this bumps the epoch.
 
-    A producer of that version may abort where there is nothing to abort, to get a new epoch: no partition has heard
-    of it, but one may yet get records that it sent.
+    A producer of that version may abort without a transaction, to get a new epoch: no partition has been added, but
+    one may still receive its records.
     """
     began = old.state is TxnState.ONGOING
     assert began or (old.state.resting and not commit and version >= BUMPING_VERSION), (
@@ -112,7 +111,7 @@ def prepared(
 
 
 def completed(old: Transaction, now_ms: int) -> Transaction:
-    """Every partition knows the outcome. Where the epochs are used up, the next producer id takes over here."""
+    """Every partition has its marker. If the epochs are exhausted, the next producer id becomes current."""
     assert old.state.prepared, f"completed in state {old.state.label}"
     rotates = old.version >= BUMPING_VERSION and old.next_producer_id != NO_PRODUCER_ID
     commit = old.state is TxnState.PREPARE_COMMIT

@@ -1,4 +1,4 @@
-"""Which modules run as C and which as the Python they were written in."""
+"""Which modules are compiled and which run as Python."""
 
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
@@ -14,16 +14,16 @@ COMPILABLE = (
     "penstock.wire.record_blobs",
     "penstock.wire.record_loops",
 )
-"""What setup.py compiles where it finds a compiler."""
+"""The modules that setup.py compiles if it finds a compiler."""
 
 
 def compiled_modules() -> dict[str, bool]:
-    """Each module that can be compiled, and whether it is here."""
+    """Each module that can be compiled, and whether it is."""
     return {name: is_compiled(name) for name in COMPILABLE}
 
 
 def is_compiled(name: str) -> bool:
-    """Whether this module is imported as C."""
+    """Whether this module is compiled."""
     spec = find_spec(name)
     assert spec is not None, f"{name} is not there"
     origin = spec.origin or ""

@@ -1,6 +1,6 @@
-"""One copy of bytes from buffer to buffer.
+"""Copies bytes from buffer to buffer.
 
-Compiled modules take what ``bytes_copy.pxd`` has instead: slices of typed buffers cost more than a copy of a kilobyte.
+Compiled modules use ``bytes_copy.pxd`` instead: slices of typed buffers cost more than a copy of a kilobyte.
 """
 
 from __future__ import annotations
@@ -9,5 +9,5 @@ from penstock.wire.primitives import Buffer
 
 
 def copied(into: bytearray | memoryview, at: int, data: Buffer, pos: int, size: int) -> None:
-    """Copy so many bytes; there must be as many on both sides, which do not overlap."""
+    """Copy bytes between buffers that do not overlap; both must be large enough."""
     into[at : at + size] = data[pos : pos + size]

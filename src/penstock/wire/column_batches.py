@@ -1,9 +1,9 @@
 # cython: annotation_typing=False, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Columns of keys and values made into records, partition by partition, without an object for each record.
+"""Encodes columns of keys and values as records, by partition, without an object for each record.
 
-The same source runs as Python and, with the types of ``column_batches.pxd`` beside it, as C. A column of bytes is what
-Arrow has: one buffer, and the place where each row ends. Nothing is checked row by row: the columns' lengths are
-compared once, when they are put together.
+The same source runs as Python and, with the types of ``column_batches.pxd``, as C. A column of bytes has Arrow's
+layout: one buffer, and the end of each row. Rows are not checked one by one: the columns' lengths are compared once,
+when they are combined.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from penstock.wire.primitives import Buffer
 
 STICKY_ROWS = 256
-"""Rows without a key that go to one partition before the next has its turn."""
+"""Consecutive rows without a key that go to one partition."""
 
 _SLOT_BYTES_FIRST = 4096
 _VARINTS_BYTES_MAX = 64
-"""More than the lengths and deltas of one record take, without its headers."""
+"""More than the size of the lengths and deltas of one record, without its headers."""
 _BITS_32 = 0xFFFFFFFF
 _BITS_64 = (1 << 64) - 1
 _MURMUR_SEED = 0x9747B28C
@@ -43,7 +43,7 @@ class BytesColumn:
         self.valid = NO_BYTES if valid is None else valid
 
     def size(self, row: int) -> int:
-        """How long a row is; -1 where it is null."""
+        """The length of a row; -1 if it is null."""
         if self.is_null and not self.valid[row]:
             return -1
         return self.ends[row + 1] - self.ends[row]
@@ -61,7 +61,7 @@ class HeaderColumns:
 
 
 def murmur2(data: Buffer, start: int, size: int) -> int:
-    """The hash by which Kafka's producers choose the partition of a key."""
+    """The hash (murmur2) by which Kafka's producers choose the partition of a key."""
     hashed = (_MURMUR_SEED ^ size) & _BITS_32
     at = start
     for _ in range(size >> 2):
@@ -109,9 +109,9 @@ def hash64(data: Buffer, start: int, size: int, seed: int) -> int:
 
 
 def sum_of_hashes(keys: BytesColumn | None, values: BytesColumn, topics: Buffer, seeds: array[int]) -> int:
-    """The sum of a hash of each row's key and value: the same rows in any order have the same.
+    """The sum of a hash of each row's key and value, which does not depend on the order of rows.
 
-    ``topics`` says which of the ``seeds`` is a row's. A null is not an empty value.
+    ``topics`` is the index of each row's seed in ``seeds``. Null and empty values differ.
     """
     rows = len(values.ends) - 1
     assert len(topics) >= rows, f"{len(topics)} topics for {rows} rows"
@@ -136,10 +136,10 @@ def sum_of_hashes(keys: BytesColumn | None, values: BytesColumn, topics: Buffer,
 def choose_partitions(
     chosen: array[int], keys: BytesColumn | None, topics: Buffer, counts: array[int], firsts: array[int], turn: int
 ) -> int:
-    """Fill in the partition of every row of ``chosen`` that has none (-1), and return the next turn.
+    """Choose the partition of every row of ``chosen`` that has none (-1); returns the next turn.
 
-    A key's partition is that of Kafka's own producers. Rows without a key take turns, many at a time. ``topics`` says
-    which of the ``counts`` of partitions is a row's, and which of ``firsts`` is added to its partition.
+    Keys go to the partition that Kafka's producers choose. Rows without a key go round robin, many at a time.
+    ``topics`` is the index of each row's topic in ``counts``, its partition count, and ``firsts``, which is added.
     """
     rows = len(chosen)
     assert len(topics) >= rows, f"{len(topics)} topics for {rows} rows"
@@ -163,7 +163,7 @@ def choose_partitions(
 
 
 class RecordsOfPartition:
-    """The body of a partition's next batch, while it is being built."""
+    """Builds the body of a partition's next batch."""
 
     __slots__ = ("base_time", "count", "data", "size", "time_max")
 
@@ -182,7 +182,7 @@ class RecordsOfPartition:
         return body
 
     def reserve(self, more: int) -> None:
-        """Room for so many more bytes."""
+        """Reserve space for this many more bytes."""
         if self.size + more > len(self.data):
             grown = bytearray(2 * len(self.data) + more)
             grown[: self.size] = memoryview(self.data)[: self.size]
@@ -191,7 +191,7 @@ class RecordsOfPartition:
     def add(
         self, row: int, time_ms: int, keys: BytesColumn | None, values: BytesColumn, headers: HeaderColumns | None
     ) -> None:
-        """One more record, from a row of columns."""
+        """Append a record from a row of the columns."""
         if self.count == 0:
             self.base_time = time_ms
             self.time_max = time_ms
@@ -234,7 +234,7 @@ def varint_bytes(value: int) -> int:
 
 
 def put_varint(out: bytearray, at: int, value: int) -> int:
-    """Write a signed varint; the place after it."""
+    """Write a signed varint; returns the position after it."""
     zigzag = ((value << 1) ^ (value >> 63)) & _BITS_64
     while zigzag > 0x7F:
         out[at] = (zigzag & 0x7F) | 0x80
@@ -245,7 +245,7 @@ def put_varint(out: bytearray, at: int, value: int) -> int:
 
 
 def put_bytes(out: bytearray, at: int, column: BytesColumn, row: int, size: int) -> int:
-    """Write the length and the bytes of one row; the place after them."""
+    """Write the length and the bytes of one row; returns the position after them."""
     at = put_varint(out, at, size)
     start = column.ends[row]
     for index in range(size):
@@ -267,7 +267,7 @@ def headers_bytes(headers: HeaderColumns, row: int) -> int:
 
 
 def put_headers(out: bytearray, at: int, headers: HeaderColumns, row: int) -> int:
-    """Write the headers of a row; the place after them."""
+    """Write the headers of a row; returns the position after them."""
     first = headers.ends[row]
     last = headers.ends[row + 1]
     at = put_varint(out, at, last - first)
@@ -287,9 +287,9 @@ def add_rows(
     first: int,
     bytes_max: int,
 ) -> int:
-    """Add rows from ``first`` on, each to its partition, until one of them holds ``bytes_max``; the next row.
+    """Append rows from ``first`` on to their partitions until one holds ``bytes_max``; returns the next row.
 
-    ``chosen`` are places in ``partitions``.
+    ``chosen`` are indexes into ``partitions``.
     """
     rows = len(chosen)
     assert len(times) >= rows, f"{len(times)} times for {rows} rows"

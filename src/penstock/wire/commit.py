@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""OffsetCommit by hand, versions 2 to 10: the most frequent of all requests to a group's coordinator.
+"""A handwritten codec of OffsetCommit, versions 2 to 10: the most frequent request to a group coordinator.
 
 Byte for byte the same as the generated ``api.offset_commit``.
 """
@@ -20,7 +20,7 @@ _RESULT = Struct(">ih")
 _RESULT_FLEXIBLE = Struct(">ihB")
 
 CommittedPartition = tuple[int, int, int, str]
-"""Index, offset, leader epoch (-1 where it is not known), metadata."""
+"""Index, offset, leader epoch (-1 if unknown), metadata."""
 CommittedTopic = tuple[str, bytes | None, list[CommittedPartition]]
 """A topic's name (empty from version 10), its id (None before), and its partitions."""
 TopicResponse = tuple[str, bytes | None, list[tuple[int, int]]]
@@ -28,7 +28,7 @@ TopicResponse = tuple[str, bytes | None, list[tuple[int, int]]]
 
 
 class CommitRequest:
-    """How far a group says that it got."""
+    """An OffsetCommit request."""
 
     __slots__ = ("generation", "group", "group_instance_id", "member_id", "retention_ms", "topics")
 
@@ -50,7 +50,7 @@ class CommitRequest:
 
 
 def decode_commit(data: Buffer, offset: int, version: int) -> CommitRequest:
-    """The request that begins at ``offset``; bytes to spare behind it are not looked at."""
+    """The request that begins at ``offset``; bytes after it are ignored."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"OffsetCommit has no version {version}"
     reader = FlexibleReader(data, offset) if version >= FLEXIBLE_FROM else Reader(data, offset)
     try:

@@ -1,7 +1,7 @@
-"""The protocol's four codecs, each behind the library that is fastest at it and imported when first needed.
+"""The protocol's four compression codecs, each with its fastest library, imported when first needed.
 
-What comes out is bounded by the caller: decompression stops at the limit instead of filling memory, whatever the
-input claims about its size. Where records are only searched, ``pieces`` gives them a little at a time.
+The caller bounds the output: decompression stops at the limit instead of filling memory, whatever size the input
+claims. For searches, ``pieces`` decompresses a little at a time.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ OUTPUT_BYTES_MAX = 1 << 30
 """The upper bound of every limit on a decompressed batch."""
 
 CHUNK_BYTES = 1 << 16
-"""Bytes decompressed at a time, and compressed ones shown to a library at a time."""
+"""Bytes decompressed at a time, and compressed bytes passed to a library at a time."""
 
 LZ4_BLOCKS_BYTES = 2 * (4 << 20)
-"""What lz4 keeps while it streams: two blocks of the largest size."""
+"""Memory of lz4 while it streams: two blocks of the largest size."""
 
 ZSTD_WINDOW_BYTES_MAX = 1 << 27
-"""What zstd's highest level needs; memory is touched only as far as there is output."""
+"""Window of zstd's highest level; its memory is used only as far as there is output."""
 
 GZIP_LEVEL_DEFAULT = 1
 ZSTD_LEVEL_DEFAULT = 3
@@ -43,11 +43,11 @@ _U32 = Struct(">I")
 
 
 class UnsupportedCompression(Malformed):
-    """A codec number that the protocol does not have: a batch with it cannot be read, as one that is damaged."""
+    """An unknown codec number: the batch cannot be read, like a damaged one."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
-    """``data`` compressed, with the library's usual level unless one is given; snappy comes out in Java's framing."""
+    """Compress ``data``, with the library's default level if none is given; snappy uses Java's framing."""
     if codec == NONE:
         return data
     if codec == GZIP:
@@ -62,9 +62,9 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
-    """What ``data`` holds; Malformed if it is not that, or would be more than ``limit_bytes``."""
+    """Decompress ``data``; Malformed if it is invalid, or decompresses to more than ``limit_bytes``."""
     limit_bytes = min(limit_bytes, OUTPUT_BYTES_MAX)
-    # The library of lz4 is fastest when it may give all at once.
+    # The lz4 library is fastest with all output at once.
     whole = codec == LZ4
     parts = _lz4_pieces(data, limit_bytes, limit_bytes + 1) if whole else pieces(codec, data, limit_bytes)
     first = next(parts, b"")
@@ -79,7 +79,7 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
 
 
 def pieces(codec: int, data: Buffer, limit_bytes: int) -> Iterator[Buffer]:
-    """What ``data`` holds, a little at a time; Malformed where it is not that or passes ``limit_bytes``.
+    """Decompress ``data`` a little at a time; Malformed if it is invalid or exceeds ``limit_bytes``.
 
     It takes ``stream_bytes`` of memory, independent of the decompressed size.
     """
@@ -100,7 +100,7 @@ def pieces(codec: int, data: Buffer, limit_bytes: int) -> Iterator[Buffer]:
 
 
 def stream_bytes(codec: int, data: Buffer) -> int:
-    """About the memory that ``pieces`` takes: a codec's window, or its largest block."""
+    """The approximate memory of ``pieces``: a codec's window, or its largest block."""
     if codec == GZIP:
         return 2 * CHUNK_BYTES
     if codec == SNAPPY:
@@ -121,14 +121,14 @@ def _too_large(limit_bytes: int) -> Malformed:
 
 def _gzip_compress(data: Buffer, level: int | None) -> bytes:
     igzip = import_module("isal.igzip")
-    # isal knows levels 0 to 3; zlib's 1 to 9 and its -1 fold onto them.
+    # isal has levels 0 to 3; zlib's 1 to 9 and -1 are mapped to them.
     chosen = GZIP_LEVEL_DEFAULT if level is None or level < 0 else min(3, (level + 2) // 3)
     packed: bytes = igzip.compress(data, chosen)
     return packed
 
 
 def _gzip_pieces(data: Buffer, limit_bytes: int) -> Iterator[bytes]:
-    """Every member of a gzip file. The input is shown in parts, as the library copies what it could not use yet."""
+    """Every member of a gzip file. The input is passed in parts, as the library copies unused input."""
     isal_zlib = import_module("isal.isal_zlib")
     view = memoryview(data)
     pos = total = 0
@@ -157,7 +157,7 @@ def _gzip_pieces(data: Buffer, limit_bytes: int) -> Iterator[bytes]:
         if stream.eof:
             pending, stream, is_full = stream.unused_data, None, False
         else:
-            # A full piece may leave output behind although all input is used.
+            # A full piece may leave output pending although all input is consumed.
             pending, is_full = stream.unconsumed_tail, len(piece) == wanted
     if stream is not None:
         raise Malformed("gzip: the stream ends early")
@@ -189,7 +189,7 @@ def _snappy_pieces(data: Buffer, limit_bytes: int) -> Iterator[bytes]:
 
 
 def _snappy_blocks(data: Buffer) -> Iterator[memoryview]:
-    """The compressed blocks: those of Java's framing, or the one that all of it is."""
+    """The compressed blocks: those of Java's framing, or the whole input as one."""
     view = memoryview(data)
     if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         yield view
@@ -209,7 +209,7 @@ def _snappy_blocks(data: Buffer) -> Iterator[memoryview]:
 
 
 def _snappy_size(block: memoryview) -> int:
-    """What a block says it holds, which is believed only as a bound: the library checks it."""
+    """The decompressed size that a block claims, used only as a bound: the library checks it."""
     size = 0
     for place in range(5):
         if place >= len(block):
@@ -217,7 +217,7 @@ def _snappy_size(block: memoryview) -> int:
         size |= (block[place] & 0x7F) << (7 * place)
         if block[place] < 0x80:
             break
-    # Snappy's copies are at most 64 bytes from 2: a block cannot hold more than that of its length.
+    # A snappy copy makes at most 64 bytes from 2, which bounds the decompressed size of a block.
     if size > 64 * len(block):
         raise Malformed(f"snappy: {len(block)} bytes cannot hold {size}")
     return size
@@ -225,7 +225,7 @@ def _snappy_size(block: memoryview) -> int:
 
 def _lz4_compress(data: Buffer, level: int | None) -> bytes:
     frame = import_module("lz4.frame")
-    # Java's reader wants independent blocks of 64 KB and no content size.
+    # Java's reader requires independent blocks of 64 KB and no content size.
     packed: bytes = frame.compress(
         data,
         compression_level=LZ4_LEVEL_DEFAULT if level is None else level,
@@ -243,7 +243,7 @@ def _lz4_pieces(data: Buffer, limit_bytes: int, piece_bytes: int) -> Iterator[by
     while not stream.eof:
         shown = view[:0]
         if stream.needs_input:
-            # In parts where the output is: the library copies what it could not use yet.
+            # In parts, as the library copies unused input.
             shown = view[pos : pos + piece_bytes]
             pos += len(shown)
         try:
@@ -283,7 +283,7 @@ def _zstd_pieces(data: Buffer, limit_bytes: int) -> Iterator[bytes]:
 
 
 def _zstd_window_bytes(data: Buffer) -> int:
-    """The largest window of the frames; Malformed for one that ends early, which the library takes for the end."""
+    """The largest window of the frames; Malformed for a truncated frame, which the library accepts."""
     import zstandard
 
     view = memoryview(data)

@@ -1,4 +1,4 @@
-"""A bound on the memory of all decompression that goes on at once."""
+"""A bound on the memory of all concurrent decompression."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from threading import Condition
 
 
 class DecompressionBudget:
-    """Bytes that threads may hold for decompressed records at once; the others wait their turn.
+    """Bytes that threads together may hold for decompressed records; further threads wait.
 
-    A batch of a few kilobytes can hold gigabytes, and a client can have many of them looked at. Work reserves all that
-    it needs before it begins, in the order of arrival, so that waiting ends when work does. Never on the event loop.
+    A batch of a few kilobytes can decompress to gigabytes, and a client can send many of them. Work reserves all the
+    memory it needs before it begins, in the order of arrival, so there is no deadlock. Never use it on the event loop.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -31,7 +31,7 @@ class DecompressionBudget:
 
     @contextmanager
     def hold(self, size: int) -> Generator[None]:
-        """Wait until `size` bytes are free and reserve them; more than there are at all is all of them."""
+        """Wait until `size` bytes are free and reserve them; a size above the budget reserves all of it."""
         size = min(size, self.bytes_max)
         turn = object()
         with self._changed:

@@ -1,9 +1,9 @@
 # cython: annotation_typing=False
-"""Fetch by hand, versions 4 to 18: every message a broker serves goes out through here.
+"""A handwritten codec of Fetch, versions 4 to 18, since every record that a broker serves goes through it.
 
-The response is a list of buffers. A partition's records stand in it as the very object they came as (bytes, a view, a
-slice of a file: anything that has a length), so that the network can send them from where they are. Joined, the list
-is byte for byte what the generated ``api.fetch`` writes.
+The response is a list of buffers. A partition's records are in it as the same object (bytes, a view, a slice of a
+file: anything that has a length), so that the network can send them without a copy. Joined, the list is byte for byte
+the same as the generated ``api.fetch``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _I32 = Struct(">i")
 
 
 class FetchPartition:
-    """One partition that a reader wants, and from where."""
+    """One partition of a request, with its fetch offset."""
 
     __slots__ = (
         "bytes_max",
@@ -87,7 +87,7 @@ ForgottenTopic = tuple[str | None, bytes | None, list[int]]
 
 
 class FetchRequest:
-    """What a consumer or a follower wants to read; ``replica_id`` is -1 for a consumer."""
+    """A Fetch request; ``replica_id`` is -1 for a consumer."""
 
     __slots__ = (
         "bytes_max",
@@ -134,7 +134,7 @@ class FetchRequest:
 
 
 class FetchedPartition:
-    """What a partition has to give, or why it gives nothing."""
+    """The records of a partition, or its error."""
 
     __slots__ = (
         "aborted",
@@ -181,7 +181,7 @@ NodeEndpoint = tuple[int, str, int, str | None]
 
 
 def decode_fetch(data: Buffer, offset: int, version: int) -> FetchRequest:
-    """The request that begins at ``offset``; bytes to spare behind it are not looked at."""
+    """The request that begins at ``offset``; bytes after it are ignored."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"Fetch has no version {version}"
     reader = FlexibleReader(data, offset) if version >= FLEXIBLE_FROM else Reader(data, offset)
     try:
@@ -275,7 +275,7 @@ def encode_fetch_response(
     session_id: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> tuple[list[Sized], int]:
-    """The response's body as buffers in the order they are sent, and how many bytes they are together."""
+    """The response's body as buffers in order, and their total size in bytes."""
     assert VERSION_MIN <= version <= VERSION_MAX, f"Fetch has no version {version}"
     parts: list[Sized] = []
     total = 0
@@ -297,9 +297,9 @@ def encode_fetch_response(
 
 
 def fetch_response_slices(topics: Sequence[FetchedTopic], version: int, parts: list[Sized]) -> Iterator[None]:
-    """Add the encoded topics of a long response to `parts`, partitions in lots, as `encode_fetch_response` does.
+    """Append the encoded topics of a long response to `parts`, some partitions at a time, like `encode_fetch_response`.
 
-    `encode_fetch_head` goes before them.
+    `encode_fetch_head` precedes them.
     """
     for name, topic_id, partitions in topics:
         out = FlexibleWriter() if version >= FLEXIBLE_FROM else Writer()
@@ -314,7 +314,7 @@ def fetch_response_slices(topics: Sequence[FetchedTopic], version: int, parts: l
 
 
 def encode_fetch_head(topic_count: int, version: int, throttle_ms: int, error_code: int, session_id: int) -> bytes:
-    """What stands before the topics of a response."""
+    """The fields before the topics of a response."""
     out = FlexibleWriter() if version >= FLEXIBLE_FROM else Writer()
     out += _HEAD_V7.pack(throttle_ms, error_code, session_id) if version >= 7 else _HEAD_V4.pack(throttle_ms)
     out.length(topic_count)
@@ -332,7 +332,7 @@ def _write_topic(out: Writer, name: str | None, topic_id: bytes | None, count: i
 
 
 def _write_partitions(out: Writer, parts: list[Sized], partitions: Sequence[FetchedPartition], version: int) -> int:
-    """Write partitions; where one has records, what was written before goes to `parts` with them. Bytes in `parts`."""
+    """Write partitions; records go to `parts`, after the bytes written so far. Returns the bytes added to `parts`."""
     flexible = version >= FLEXIBLE_FROM
     total = 0
     for partition in partitions:

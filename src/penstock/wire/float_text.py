@@ -1,6 +1,6 @@
-"""The double that a number's text stands for, rounded correctly.
+"""Parses the text of a double, rounded correctly.
 
-Compiled modules take what ``float_text.pxd`` has instead, which makes no object.
+Compiled modules use the functions of ``float_text.pxd`` instead, which create no object.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ POWER_MAX = 27
 
 
 def scaled(mantissa: int, power: int) -> float:
-    """A mantissa that is not 0 and fits 64 bits, times a power of ten; -1 where the text has to be parsed."""
+    """A 64-bit mantissa other than 0, times a power of ten; -1 if the text has to be parsed."""
     return -1.0
 
 

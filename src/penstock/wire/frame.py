@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
-"""What stands before every body: the request header and the response header.
+"""The codec of request and response headers.
 
-A frame is four bytes of length and then this. The functions here see the frame without its length.
+A frame is four bytes of length, a header and a body. The functions here get the frame without its length.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RequestHeader:
 
 
 def is_flexible(api_key: int, api_version: int) -> bool:
-    """Whether this version has tagged fields; an API that is not known has none."""
+    """Whether this version is flexible; an unknown API is not."""
     return api_version >= _FLEXIBLE_FROM.get(api_key, _NEVER)
 
 
@@ -102,7 +102,7 @@ def encode_response_header(correlation_id: int, flexible: bool) -> bytes:
 
 
 def decode_response_header(data: Buffer, flexible: bool) -> tuple[int, int]:
-    """The correlation id, and where the response's body begins."""
+    """The correlation id, and the position of the response's body."""
     try:
         correlation_id: int = _CORRELATION.unpack_from(data, 0)[0]
         if not flexible:

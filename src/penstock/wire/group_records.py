@@ -1,7 +1,7 @@
-"""The records of `__consumer_offsets`, byte for byte as Kafka 4.3 writes them and as it has written them before.
+"""The codec of the records of `__consumer_offsets`: writes Kafka 4.3's bytes, and reads all earlier versions.
 
-A key begins with its kind, a value with its version. Keys are in the old encoding throughout; most values are in the
-one with compact lengths and tagged fields, so that fields can be added without a new version.
+A key begins with its kind, a value with its version. Keys use the non-flexible encoding; most values are flexible, so
+that fields can be added without a new version.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from penstock.wire.group_values import (
     GROUP,
     NAMED_KINDS,
     NO_EPOCH,
+    NO_TIME_MS,
     OFFSET,
     OFFSET_OLD,
-    UNSAID_MS,
     AssignmentEpoch,
     ClassicGroupValue,
     ClassicMember,
@@ -82,8 +82,8 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 def offset_value(
     offset: int, leader_epoch: int, metadata: str, commit_ms: int, expire_ms: int, topic_id: bytes
 ) -> bytes:
-    """A committed offset. One with a time to expire takes an old version, the only one with a place for it."""
-    if expire_ms != UNSAID_MS:
+    """A committed offset. One with an expiry timestamp uses version 1, the only version with that field."""
+    if expire_ms != NO_TIME_MS:
         out = Writer(_KIND.pack(OFFSET_EXPIRING_VERSION) + _TIME.pack(offset))
         out.string(metadata)
         out += _TIME.pack(commit_ms) + _TIME.pack(expire_ms)
@@ -97,7 +97,7 @@ def offset_value(
 
 
 def group_key(kind: int, group: str, name: str | None = None) -> bytes:
-    """The key of anything but an offset; `name` where the kind has one."""
+    """The key of a record other than an offset; `name` if the kind has one."""
     assert (kind in NAMED_KINDS) == (name is not None), f"kind {kind} with the name {name!r}"
     out = Writer(_KIND.pack(kind))
     out.string(group)
@@ -166,7 +166,7 @@ def consumer_target_value(value: AssignmentEpoch) -> bytes:
 
 
 def consumer_target_member_value(value: Partitions) -> bytes:
-    """A member that is to have nothing has a value all the same."""
+    """An empty target also has a value: only a tombstone has none."""
     out = consumer_writer()
     out.length(len(value))
     for topic_id, partitions in value.items():
@@ -207,9 +207,9 @@ def consumer_writer() -> FlexibleWriter:
     return FlexibleWriter(_KIND.pack(CONSUMER_VERSION))
 
 
-def tagged(out: Writer, said: bool, write: Callable[[Writer], None]) -> bytes:
-    """End a value whose only tagged field is written where it says something."""
-    if not said:
+def tagged(out: Writer, present: bool, write: Callable[[Writer], None]) -> bytes:
+    """End a value with its only tagged field, if it is present."""
+    if not present:
         out.tags()
     else:
         body = out.fresh()
@@ -222,7 +222,7 @@ def tagged(out: Writer, said: bool, write: Callable[[Writer], None]) -> bytes:
 
 
 def read_key(data: Buffer) -> Key | None:
-    """What a record is about; None for kinds that are not known here, which are read over."""
+    """The key of a record; None for unknown kinds, which callers skip."""
     return guarded(_read_key, data)
 
 
@@ -239,12 +239,12 @@ def _read_key(data: Buffer) -> Key | None:
 
 
 def read_offset(data: Buffer) -> OffsetValue:
-    """How far a group got; Malformed where it cannot be read, or is of a version from the future."""
+    """A committed offset; Malformed if it cannot be decoded, or has a later version."""
     return guarded(_read_offset, data)
 
 
 def read_group_value(kind: int, data: Buffer) -> GroupValue:
-    """What a record about a group says; Malformed as for an offset."""
+    """The value of a group's record; Malformed as for an offset."""
     return guarded(READERS[kind], data)
 
 
@@ -261,7 +261,7 @@ def _read_offset(data: Buffer) -> OffsetValue:
     leader_epoch = reader.int32() if version >= 3 else NO_EPOCH
     metadata = reader.string()
     commit_ms = reader.int64()
-    expire_ms = reader.int64() if version == OFFSET_EXPIRING_VERSION else UNSAID_MS
+    expire_ms = reader.int64() if version == OFFSET_EXPIRING_VERSION else NO_TIME_MS
     topic_id = ZERO_UUID
     for tag, end in reader.tagged():
         if tag == 0:
@@ -277,7 +277,7 @@ def _read_group(data: Buffer) -> ClassicGroupValue:
     generation = reader.int32()
     protocol = reader.string_nullable()
     leader = reader.string_nullable()
-    state_ms = reader.int64() if version >= 2 else UNSAID_MS
+    state_ms = reader.int64() if version >= 2 else NO_TIME_MS
     members = tuple(_read_member(reader, version) for _ in range(reader.items(14, False)))
     reader.skip_tags()
     return ClassicGroupValue(
@@ -304,7 +304,7 @@ def _read_member(reader: Reader, version: int) -> ClassicMember:
         group_instance_id=instance_id,
         client_id=client_id,
         client_host=client_host,
-        # A member of a broker that knew no rebalance timeout has its session's.
+        # Version 0 has no rebalance timeout: the session timeout is used.
         rebalance_timeout_ms=session_ms if rebalance_ms < 0 else rebalance_ms,
         session_timeout_ms=session_ms,
         subscription=subscription,
@@ -398,7 +398,7 @@ def _read_consumer_current_member(data: Buffer) -> CurrentAssignment:
 
 
 def _read_owned(reader: Reader, member_epoch: int) -> PartitionEpochs:
-    """Brokers before 4.3 wrote no epochs: a partition then counts as got in the member's own."""
+    """Brokers before 4.3 wrote no partition epochs: the member epoch is used."""
     owned: dict[TopicId, dict[int, int]] = {}
     for _ in range(reader.items(18, False)):
         topic_id, partitions = TopicId(reader.uuid()), tuple(reader.integers("i", 4))
@@ -423,7 +423,7 @@ def _read_consumer_regex(data: Buffer) -> ResolvedPattern:
 
 
 def versioned(data: Buffer, newest: int, *, flexible_from: int = 0) -> tuple[Reader, int]:
-    """A reader behind a value's version, in the encoding that the version has."""
+    """A reader positioned after a value's version, in that version's encoding."""
     version: int = _KIND.unpack_from(data)[0]
     if not 0 <= version <= newest:
         raise Malformed(f"version {version} of a record whose newest version is {newest}")

@@ -18,7 +18,7 @@ OFFSET = 1
 GROUP = 2
 CONSUMER_GROUP = 3
 CONSUMER_PARTITIONS = 4
-"""Kafka's up to 4.0 only: what a group's topics were when its assignment was made. Read over."""
+"""ConsumerGroupPartitionMetadata, of Kafka up to 4.0 only. Skipped."""
 CONSUMER_MEMBER = 5
 CONSUMER_TARGET = 6
 CONSUMER_TARGET_MEMBER = 7
@@ -28,16 +28,16 @@ CONSUMER_REGEX = 16
 NAMED_KINDS = frozenset(
     {CONSUMER_MEMBER, CONSUMER_TARGET_MEMBER, CONSUMER_CURRENT_MEMBER, CONSUMER_REGEX},
 )
-"""Keys that name something of the group: a member, or a pattern."""
+"""Keys that also name a member or a pattern."""
 
-UNSAID_MS = -1
+NO_TIME_MS = -1
 NO_EPOCH = -1
 
 Partitions = Mapping[TopicId, frozenset[int]]
-"""Partitions by topic; a topic without any is left out."""
+"""Partitions by topic; topics without partitions are left out."""
 
 PartitionEpochs = Mapping[TopicId, Mapping[int, int]]
-"""Partitions by topic, each with the epoch in which the member got it: what older commits are fenced with."""
+"""Partitions by topic, each with the epoch in which it was assigned, which fences older commits."""
 
 NO_PARTITIONS: Partitions = MappingProxyType({})
 
@@ -49,17 +49,17 @@ def no_partition_epochs() -> PartitionEpochs:
 JOINING_EPOCH = 0
 LEFT_EPOCH = -1
 STATIC_LEFT_EPOCH = -2
-"""A static member that left to come back: it keeps its partitions until its session ends."""
+"""A static member that left temporarily: it keeps its partitions until its session ends."""
 
 GROUP_EPOCH_FIRST = 1
-"""A group's epoch before anything happened in it; its first member makes it 2."""
+"""The epoch of a new group; its first member raises it to 2."""
 
 ASSIGNMENT_EPOCH_NONE = -1
-"""The group's target was taken back, as the group ends."""
+"""The target assignment was deleted, as the group ends."""
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target; the numbers are those of Kafka's records."""
+    """The reconciliation state of a member; the numbers are those of Kafka's records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -68,22 +68,22 @@ class MemberState(IntEnum):
 
     @classmethod
     def of_record(cls, number: int) -> "MemberState":
-        """The state with this number; one that a later version brought is unknown here."""
+        """The state with this number; UNKNOWN for one of a later version."""
         return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class GroupEpoch:
-    """Counts what changed a group: its members, what they subscribe to, and those topics."""
+    """The group epoch, raised by changes of members, subscriptions and subscribed topics."""
 
     epoch: int = GROUP_EPOCH_FIRST
     metadata_hash: int = 0
-    """Of the topics as they were then: another value, and the group has to be assigned anew."""
+    """The hash of the subscribed topics in this epoch: if it changes, the group needs a new target."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicMetadata:
-    """What a member that speaks the classic protocol said when it joined."""
+    """The session timeout and protocols of a member with the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -91,7 +91,7 @@ class ClassicMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadata:
-    """Who a member is and what it wants. Topics are sorted, and none stands twice."""
+    """A member's identity and subscription. Topics are sorted and unique."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -106,7 +106,7 @@ class MemberMetadata:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentEpoch:
-    """The group epoch that the target was computed for, and when that was done."""
+    """The group epoch of the target assignment, and when it was computed."""
 
     epoch: int = GROUP_EPOCH_FIRST
     computed_ms: int = 0
@@ -114,11 +114,11 @@ class AssignmentEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentAssignment:
-    """What a member has, and what it has to give back first."""
+    """The partitions assigned to a member, and those it is revoking."""
 
     member_epoch: int = JOINING_EPOCH
     previous_epoch: int = -1
-    """A member that did not hear of its new epoch comes with this one."""
+    """The epoch of a member that missed the response with its new one."""
     state: MemberState = MemberState.STABLE
     assigned: PartitionEpochs = field(default_factory=no_partition_epochs)
     revoking: PartitionEpochs = field(default_factory=no_partition_epochs)
@@ -126,7 +126,7 @@ class CurrentAssignment:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPattern:
-    """The topics that a regular expression matched, sorted, and when."""
+    """The topics that a regular expression matches, sorted, and when it was resolved."""
 
     topics: tuple[str, ...]
     version: int
@@ -134,7 +134,7 @@ class ResolvedPattern:
 
 
 class Key(NamedTuple):
-    """What a record is about. `name` is a member's id or a pattern; `topic` and `partition` are an offset's."""
+    """The key of a record. `name` is a member id or a pattern; `topic` and `partition` are those of an offset."""
 
     kind: int
     group: str
@@ -144,19 +144,19 @@ class Key(NamedTuple):
 
 
 class OffsetValue(NamedTuple):
-    """How far a group got in a partition."""
+    """A committed offset of a partition."""
 
     offset: int
     leader_epoch: int = NO_EPOCH
     metadata: str = ""
-    commit_ms: int = UNSAID_MS
-    expire_ms: int = UNSAID_MS
+    commit_ms: int = NO_TIME_MS
+    expire_ms: int = NO_TIME_MS
     topic_id: bytes = ZERO_UUID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMember:
-    """A member of a classic group; `subscription` is what it said under the protocol that was chosen."""
+    """A member of a classic group; `subscription` is its metadata for the chosen protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -170,7 +170,7 @@ class ClassicMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroupValue:
-    """A classic group at rest: stable with these members and their assignments, or empty."""
+    """A classic group: stable with these members and their assignments, or empty."""
 
     protocol_type: str
     generation: int
@@ -183,4 +183,4 @@ class ClassicGroupValue:
 GroupValue = (
     ClassicGroupValue | GroupEpoch | MemberMetadata | AssignmentEpoch | Partitions | CurrentAssignment | ResolvedPattern
 )
-"""What a record about a group says; a target is nothing but its partitions."""
+"""The value of a group's record; a target is just its partitions."""

@@ -1,12 +1,12 @@
 # cython: annotation_typing=False, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""JSON objects scanned into columns: one pass over the bytes, no object for each value.
+"""Scans JSON objects into columns: one pass over the bytes, no object for each value.
 
-The scanner takes a row only where there is no doubt about its meaning: well-formed JSON, no field twice, every value of
-the type of its column. It refuses any other row whole and leaves no trace of it; the caller reads those rows in another
-way. So it may be strict about what is rare, and must never take what is wrong.
+The scanner accepts a row only if it is unambiguous: well-formed JSON, no duplicate field, every value of its column's
+type. It rejects any other row as a whole and leaves nothing of it behind; the caller parses those rows in another way.
+So it may reject rare forms, and must never accept a wrong one.
 
-The same source runs as Python and, with the types of ``json_columns.pxd`` beside it, as C. Bounds are checked here and
-not left to indexing. The bytes must be UTF-8.
+The same source runs as Python and, with the types of ``json_columns.pxd``, as C. Bounds are checked here and not left
+to indexing. The bytes must be UTF-8.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ KINDS = {
 from text or from seconds; a date is days."""
 
 FIELDS_MAX = 63
-"""Fields of one struct: a bit for each tells whether it was seen."""
+"""Fields of one struct: each has a bit for whether it was seen."""
 _DEPTH_MAX = 64
-"""Of values that are not asked for; the schema bounds the depth of the others."""
+"""Nesting of values outside the schema, which bounds the depth of the others."""
 _DIGITS_MAX = 19
-"""As many digits fit 64 bits without a sign."""
+"""Digits that fit 64 bits unsigned."""
 _DECIMAL_DIGITS_MAX = 18
-"""As many digits fit 64 bits with a sign, whatever they are."""
+"""Digits that fit 64 bits signed, whatever they are."""
 _INT64_MAX = (1 << 63) - 1
 _EXACT_DIGITS_MAX = 15
-"""A double holds every integer of so many digits."""
+"""Digits of integers that a double represents exactly."""
 _EXACT_POWER_MAX = 22
 """A double holds every power of ten up to this one, so that one division or product is rounded correctly."""
 _SCALED_POWER_MAX = float_text.POWER_MAX
@@ -64,7 +64,7 @@ _SECONDS_DIGITS_MAX = 12
 """As many seconds reach beyond the year 9999, and as microseconds fit 64 bits."""
 _DAYS_NONE = -1_000_000
 _ZONE_NONE = 1_000_000
-"""What no date and no zone has."""
+"""A value that is no date and no zone offset."""
 _BIT = 1
 _SECOND_US = 1_000_000
 _DAY_SECONDS = 86_400
@@ -88,15 +88,15 @@ _DAYS_BEFORE_MONTH = array("q", (0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273,
 _POWERS = array("d", (float(10**power) for power in range(_EXACT_POWER_MAX + 1)))
 _INTEGER_POWERS = array("Q", (10**power for power in range(_DIGITS_MAX + 1)))
 _PLAIN = bytes(byte >= 0x20 and byte not in b'"\\' for byte in range(256))
-"""Bytes of a string that stand for themselves."""
+"""Bytes of a string without a special meaning."""
 _SPACE = bytes(byte in b" \t\n\r" for byte in range(256))
 _ESCAPES = {ord(of): ord(char) for of, char in zip('"\\/bfnrt', '"\\/\b\f\n\r\t', strict=True)}
 _ESCAPED = bytes(_ESCAPES.get(byte, 0) for byte in range(256))
-"""What stands for the byte after a backslash; 0 for none."""
+"""The character for the byte after a backslash; 0 for none."""
 
 
 class JsonColumn:
-    """Where the values of one node of a schema go.
+    """The column of one node of a schema.
 
     Each entry has a byte in ``valid``. Strings and lists have their ends, which begin with 0; strings their bytes in
     ``text``, doubles theirs in ``doubles``; every other value is an integer. Before each scan the caller gives memory
@@ -158,7 +158,7 @@ class JsonColumn:
         ends: MutableSequence[int] = _NO_ENDS,
         text: bytearray | memoryview = _NO_TEXT,
     ) -> None:
-        """Begin again, empty, with this memory."""
+        """Reset to empty, with this memory."""
         self.valid = valid
         self.integers = integers
         self.doubles = doubles
@@ -186,7 +186,7 @@ class JsonColumn:
         self.count = count + 1
 
     def cut(self, count: int) -> None:
-        """Keep the first entries only."""
+        """Truncate to the first entries."""
         kind = self.kind
         self.count = count
         if kind == _STRING:
@@ -240,9 +240,9 @@ class JsonScanner:
     def scan(
         self, root: JsonColumn, data: Buffer, ends: Sequence[int], valid: Buffer | None, outcomes: MutableSequence[int]
     ) -> None:
-        """Add the rows of a column of byte strings; ``outcomes`` has a place for each row.
+        """Scan the rows of a column of byte strings; ``outcomes`` has an element for each row.
 
-        ``valid`` has a bit for each row, or is None where none is null. The root must be a struct.
+        ``valid`` has a bit for each row, or is None if no row is null. The root must be a struct.
         """
         self.data = data
         for row in range(len(ends) - 1):
@@ -310,7 +310,7 @@ class JsonScanner:
         return True
 
     def find_field(self, column: JsonColumn, pos: int, size: int, guess: int) -> int:
-        """Which field has the name that stands here, or -1. Fields mostly come in the order of the schema."""
+        """The index of the field whose name is here, or -1. Fields mostly come in the order of the schema."""
         fields = len(column.children)
         for step in range(fields):
             index = guess + step
@@ -341,7 +341,7 @@ class JsonScanner:
         return more == _CLOSED
 
     def after_bracket(self, closing: int) -> int:
-        """Behind an opening bracket: is there an element?"""
+        """After an opening bracket: whether there is an element."""
         self.skip_space()
         if self.pos < self.end and self.data[self.pos] == closing:
             self.pos += 1
@@ -349,7 +349,7 @@ class JsonScanner:
         return _ANOTHER
 
     def after_element(self, closing: int) -> int:
-        """Behind an element: is there another?"""
+        """After an element: whether there is another."""
         self.skip_space()
         if self.pos >= self.end:
             return _MALFORMED
@@ -361,7 +361,7 @@ class JsonScanner:
         return _CLOSED if byte == closing else _MALFORMED
 
     def read_name(self) -> int:
-        """Step over a name and its colon; the size of the name, or -1. A name with an escape is refused."""
+        """Skip a name and its colon; returns the size of the name, or -1. Names with escapes are rejected."""
         begin = self.pos + 1
         if self.pos >= self.end or self.data[self.pos] != 0x22:
             return -1
@@ -376,14 +376,14 @@ class JsonScanner:
         return end - begin
 
     def plain_end(self, pos: int) -> int:
-        """The place of the first byte that does not stand for itself in a string."""
+        """The position of the first byte with a special meaning in a string."""
         end = self.end
         while pos < end and self.plain[self.data[pos]]:
             pos += 1
         return pos
 
     def read_value(self, column: JsonColumn) -> bool:
-        """Add the value that follows. False where it is not of the column's type; what was added is then undefined."""
+        """Append the next value. False if it is not of the column's type; the column is then undefined."""
         self.skip_space()
         if self.pos >= self.end:
             return False
@@ -459,7 +459,7 @@ class JsonScanner:
         return True
 
     def escape(self) -> int:
-        """Behind a backslash: the character that is written there, or -1. Half of a surrogate pair is refused."""
+        """After a backslash: the escaped character, or -1. A lone surrogate is rejected."""
         if self.pos >= self.end:
             return -1
         byte = self.data[self.pos]
@@ -496,9 +496,9 @@ class JsonScanner:
         return code
 
     def scan_number(self) -> bool:
-        """Step over a number, and note its parts. False where it is none.
+        """Skip a number, and store its parts. False if it is none.
 
-        All its digits are the mantissa, which has no more than 19 after leading zeros, or is of no meaning.
+        The mantissa consists of all digits; it is undefined if there are more than 19 after leading zeros.
         """
         pos = self.pos
         end = self.end
@@ -595,7 +595,7 @@ class JsonScanner:
         return True
 
     def read_decimal(self, scale: int, is_quoted: bool) -> bool:
-        """Written as a number without an exponent, or as a string of one."""
+        """A decimal, as a number without an exponent or as a string of one."""
         if is_quoted:
             self.pos += 1
         if not self.scan_number() or self.exponent or self.significant > _DECIMAL_DIGITS_MAX:
@@ -624,7 +624,7 @@ class JsonScanner:
         return True
 
     def read_time(self, kind: int) -> bool:
-        """A date or timestamp in its longest usual form, at the opening quote."""
+        """A date or timestamp in ISO 8601 form, at the opening quote."""
         begin = self.pos + 1
         end = self.plain_end(begin)
         if end >= self.end or self.data[end] != 0x22 or end - begin < 10:
@@ -673,7 +673,7 @@ class JsonScanner:
         return True
 
     def days(self, at: int) -> int:
-        """Of a date as YYYY-MM-DD."""
+        """The days of a date as YYYY-MM-DD."""
         century = self.two_digits(at)
         rest = self.two_digits(at + 2)
         month = self.two_digits(at + 5)
@@ -697,7 +697,7 @@ class JsonScanner:
         return year * 365 + leap_days + before + day - 1 - _DAYS_TO_1970
 
     def two_digits(self, at: int) -> int:
-        """Their number, or less than 0."""
+        """The number of these digits, or a negative value."""
         tens = self.data[at] - 0x30
         ones = self.data[at + 1] - 0x30
         if not (0 <= tens <= 9 and 0 <= ones <= 9):
@@ -724,7 +724,7 @@ class JsonScanner:
         return offset if byte == 0x2B else -offset
 
     def skip_value(self, depth: int) -> bool:
-        """Step over a value that is not asked for. False where it is malformed."""
+        """Skip a value outside the schema. False if it is malformed."""
         self.skip_space()
         if self.pos >= self.end or not depth:
             return False
@@ -780,7 +780,7 @@ class JsonScanner:
 
 
 def put_utf8(text: bytearray | memoryview, at: int, code: int) -> int:
-    """Write a character; how many bytes it takes."""
+    """Write a character; returns its size in bytes."""
     if code < 0x80:
         text[at] = code
         return 1

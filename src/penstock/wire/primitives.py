@@ -19,7 +19,7 @@ Buffer = bytes | bytearray | memoryview
 M = TypeVar("M")
 
 ITEMS_MAX = 1 << 20
-"""Structs and strings of arrays in one message: the densest frame cannot make more objects than this."""
+"""Structs and strings in the arrays of one message, which bounds the objects that a frame can create."""
 
 STRING_BYTES_MAX = 0x7FFF
 """Kafka refuses longer strings in both encodings."""
@@ -88,7 +88,7 @@ class Reader:
     def __init__(self, data: Buffer, pos: int) -> None:
         assert pos >= 0, f"reading from {pos}"
         self.data = data
-        # The same bytes again: what is indexed byte by byte has a type of its own where this is compiled.
+        # The same bytes again: compiled code has its own type for indexing by byte.
         self.octets = data
         self.pos = pos
         self.end = len(data)

@@ -1,8 +1,8 @@
 # cython: annotation_typing=False, boundscheck=False, wraparound=False
-"""Records gathered into columns: all values end to end in one buffer, all keys in another.
+"""Gathers records into columns: all values concatenated in one buffer, all keys in another.
 
-That is how columnar formats want them, so what is filled here is handed on without another copy. The caller gives the
-buffers and so decides how much is held at once; filling stops at the first record that has no room.
+Columnar formats have this layout, so the buffers are passed on without another copy. The caller provides the buffers
+and thereby bounds the memory; filling stops at the first record that does not fit.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ MICROS = 1000
 
 
 class Blobs:
-    """Byte strings on end: where each ends, the bytes, and a bit for each that is not null.
+    """Concatenated byte strings: their ends, their bytes, and a validity bit for each.
 
-    ``ends`` has one place more than there are strings and begins with 0; ``valid`` is all zeros.
+    ``ends`` has one element more than there are strings and begins with 0; ``valid`` is all zeros at first.
     """
 
     __slots__ = ("count", "count_max", "data", "ends", "nulls", "room", "size", "valid")
@@ -37,7 +37,7 @@ class Blobs:
         self.ends[0] = 0
 
     def put(self, data: Buffer, pos: int, size: int) -> None:
-        """One more string; a size of -1 is null. There must be room."""
+        """Append a string; a size of -1 is null. It must fit."""
         if size < 0:
             self.nulls += 1
         else:
@@ -50,7 +50,7 @@ class Blobs:
 
 
 class Headers:
-    """The headers of every record, on end; a record without any is null."""
+    """The headers of every record; a record without headers is null."""
 
     __slots__ = ("count", "ends", "names", "nulls", "room", "valid", "values")
 
@@ -68,13 +68,13 @@ class Headers:
         self.ends[0] = 0
 
     def left(self) -> int:
-        """The size of the largest record whose headers have room in every case."""
+        """The size of the largest record whose headers fit in every case."""
         names = self.names.room - self.names.size
         values = self.values.room - self.values.size
         return min(names, values, self.room - self.count)
 
     def put(self, cursor: Cursor, row: int) -> None:
-        """The headers that begin at the cursor, for this row. There must be room for as many as it has bytes left."""
+        """Append the headers at the cursor to this row. They must fit, at most one for each byte left."""
         count = cursor.varint()
         if count < 0 or count * 2 > cursor.end - cursor.pos:
             raise Malformed(f"{count} headers at {cursor.pos}")
@@ -94,7 +94,7 @@ class Headers:
 
 
 class BlobRows:
-    """Columns to be filled, a row for each record of a range of offsets."""
+    """Columns to fill, a row for each record of a range of offsets."""
 
     __slots__ = ("first", "headers", "keys", "last", "offsets", "room", "rows", "times_us", "values")
 
@@ -130,16 +130,16 @@ class BlobRows:
         append_time_ms: int,
         is_append_time: bool,
     ) -> tuple[int, int]:
-        """Take up to ``count`` records from ``start``; how many were stepped over, and where the next begins.
+        """Read up to ``count`` records from ``start``; returns how many were processed, and where the next begins.
 
-        Fewer where there is no room left. Records outside of the range of offsets are stepped over and not taken.
+        Reads fewer if the columns are full. Records outside the range of offsets are skipped.
         """
         cursor = Cursor(data, start, end)
         headers = self.headers
         for index in range(count):
             begin = cursor.pos
             record_end = cursor.record_end()
-            # No part of a record is longer than the record, so what fits this fits its parts.
+            # No part of a record is longer than the record, so a record that fits has parts that fit.
             size = record_end - cursor.pos
             if (
                 self.rows >= self.room

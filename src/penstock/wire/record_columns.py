@@ -1,4 +1,4 @@
-"""Many batches at once as columns: where every key and value is, without an object for each record."""
+"""Decodes many batches into columns: the positions of all keys and values, without an object for each record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECORDS_MAX = 1 << 24
 
 
 class Columns:
-    """Row by row: offset, timestamp, and where in ``data`` the key, value and headers are; a size of -1 is null."""
+    """For each record: offset, timestamp, and the positions of key, value and headers in ``data``; size -1 is null."""
 
     __slots__ = (
         "data",
@@ -56,9 +56,9 @@ class Columns:
 
 
 def decode_columns(buffer: Buffer, *, with_control: bool = False, limit_bytes: int = RECORDS_BYTES_MAX) -> Columns:
-    """Every record of every whole batch; control batches are left out unless asked for.
+    """Every record of every complete batch; control batches only with ``with_control``.
 
-    Where nothing is compressed the positions are those of ``buffer`` itself and nothing is copied.
+    If no batch is compressed, the positions are those in ``buffer`` itself and nothing is copied.
     """
     batches = [(pos, header) for pos, header in iter_batches(buffer) if with_control or not header.is_control]
     total = sum(header.record_count for _, header in batches)
@@ -80,9 +80,9 @@ def decode_columns(buffer: Buffer, *, with_control: bool = False, limit_bytes: i
 
 
 def column_slices(batch: Buffer, records_max: int) -> Iterator[Columns]:
-    """The records of one batch, at most so many at a time: a small one that is compressed may have millions.
+    """The records of one batch, at most ``records_max`` at a time: a small compressed batch may have millions.
 
-    Malformed, if the batch is, before the first of them.
+    Raises Malformed before the first of them, if the batch is malformed.
     """
     header = parse_batch_header(batch)
     body = bytes(records_of(batch, header))
@@ -106,7 +106,7 @@ def _column_slices(body: bytes, header: BatchHeader, records_max: int) -> Iterat
 def _gathered(
     buffer: Buffer, batches: list[tuple[int, BatchHeader]], limit_bytes: int
 ) -> tuple[Buffer, Iterator[tuple[int, int]] | list[tuple[int, int]]]:
-    """One buffer with all records uncompressed, and where each batch's lie in it."""
+    """One buffer with all records decompressed, and the position of each batch's records in it."""
     if all(header.attributes & CODEC_MASK == NONE for _, header in batches):
         return buffer, [(pos + HEADER_BYTES, pos + header.size) for pos, header in batches]
     view = memoryview(buffer)

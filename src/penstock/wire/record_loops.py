@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from penstock.wire.primitives import Buffer, Malformed
 
 _RECORD_BYTES_MIN = 7
-"""A record's length, attributes, two deltas, two lengths and header count, a byte each."""
+"""The least size of a record: length, attributes, two deltas, two lengths and header count, a byte each."""
 
 _HEADER_COUNT_MAX = 1 << 16
 """Headers of one record."""
 
 _USUAL_HEAD_BYTES = 16
-"""More than the short numbers before a usual record's key take, so that they are read without asking for the end."""
+"""More than the fields before the key of a record on the fast path, which reads them without bounds checks."""
 
 _USUAL_TAIL_BYTES = 2
-"""The longest length that a usual record's value has."""
+"""The longest value of a record on the fast path."""
 
 _RECORD_HEAD_BYTES = 21
-"""The most that a record's length, attributes, timestamp delta and offset delta take."""
+"""The largest size of a record's length, attributes, timestamp delta and offset delta."""
 
 _NULL = 1
 """A length of -1 on the wire."""
@@ -35,7 +35,7 @@ _BITS_64 = (1 << 64) - 1
 
 
 class Cursor:
-    """A place in a buffer, moved by what is read there."""
+    """A position in a buffer that reads advance."""
 
     __slots__ = ("data", "end", "pos")
 
@@ -88,7 +88,7 @@ class Cursor:
         return (value >> 1) ^ -(value & 1)
 
     def span(self) -> int:
-        """A length and that many bytes, stepped over; -1 for null."""
+        """Skip a length and that many bytes; returns the length, -1 for null."""
         size = self.varint()
         if size < 0:
             if size == -1:
@@ -100,14 +100,14 @@ class Cursor:
         return size
 
     def record_end(self) -> int:
-        """A record's length, read; where it ends."""
+        """Read a record's length; returns where the record ends."""
         size = self.varint()
         if size < _RECORD_BYTES_MIN - 1 or size > self.end - self.pos:
             raise Malformed(f"a record of {size} bytes at {self.pos}, {self.end - self.pos} remain")
         return self.pos + size
 
     def skip_headers(self) -> int:
-        """A record's headers, stepped over; how many they are."""
+        """Skip a record's headers; returns their count."""
         count = self.varint()
         if count < 0 or count > _HEADER_COUNT_MAX or count * 2 > self.end - self.pos:
             raise Malformed(f"{count} headers at {self.pos}")
@@ -119,7 +119,7 @@ class Cursor:
 
 
 class Walk:
-    """What is known of a batch after so many of its records."""
+    """The state of a walk over a batch's records."""
 
     __slots__ = ("consecutive", "cursor", "delta_max", "delta_min", "index", "keyed")
 
@@ -132,7 +132,7 @@ class Walk:
         self.delta_max = 0
 
     def one(self) -> None:
-        """Check the next record, of any form."""
+        """Check the next record on the slow path."""
         cursor = self.cursor
         record_end = cursor.record_end()
         cursor.pos += 1
@@ -158,9 +158,9 @@ class Walk:
             self.delta_max = delta
 
     def usual(self, count: int) -> None:
-        """Records up to the first that is unusual: long numbers, null values, headers, or anything wrong.
+        """The fast path: check records up to the first with long numbers, null values, headers, or an error.
 
-        Everything is in registers until the end: a place in an object would be stored and loaded for each number.
+        All state is in local variables, thus in registers, and is stored only at the end.
         """
         data, pos, end = self.cursor.data, self.cursor.pos, self.cursor.end
         index = self.index
@@ -222,7 +222,7 @@ class Walk:
 def check(data: Buffer, start: int, end: int, count: int) -> tuple[bool, bool, int, int]:
     """Walk ``count`` records that must fill ``start`` to ``end`` exactly.
 
-    Whether every record has a key, whether offset deltas are 0, 1, 2 and so on, and the least and the greatest
+    Returns whether every record has a key, whether offset deltas are 0, 1, 2 and so on, and the smallest and largest
     timestamp delta. Malformed if any length is wrong.
     """
     walk = Walk(Cursor(data, start, end))
@@ -238,7 +238,7 @@ def check(data: Buffer, start: int, end: int, count: int) -> tuple[bool, bool, i
 
 
 class Rows:
-    """Columns to be filled, a row for each record.
+    """Columns to fill, a row for each record.
 
     They are record start, record end, timestamp, offset, key position, key length, value position, value length,
     headers position and header count; a length of -1 is null.
@@ -279,7 +279,7 @@ class Rows:
     def fill_some(
         self, data: Buffer, start: int, end: int, count: int, at: int, base_time: int, base_offset: int
     ) -> int:
-        """As ``fill``, of records that others may follow; where those begin."""
+        """Like ``fill``, but more records may follow; returns where they begin."""
         cursor = Cursor(data, start, end)
         if count * _RECORD_BYTES_MIN > end - start:
             raise Malformed(f"{count} records in {end - start} bytes")
@@ -305,14 +305,14 @@ class Rows:
 
 
 def fill(data: Buffer, start: int, end: int, count: int, at: int, columns: Sequence[array[int]]) -> None:
-    """Fill rows of :class:`Rows` with times and offsets as they stand in the records, which are deltas."""
+    """Fill rows of :class:`Rows` with the timestamp and offset deltas of the records."""
     Rows(columns).fill(data, start, end, count, at, 0, 0)
 
 
 class TimeSearch:
-    """Looks for the first record at or after a time and an offset, in records that come a piece at a time.
+    """Searches the first record at or after a timestamp and an offset, in records that arrive in pieces.
 
-    Both are deltas, as records have them. Only the head of a record is looked at, however long it is.
+    Both are deltas, as in the records. Only the head of a record is read, however long it is.
     """
 
     __slots__ = ("_left", "_offset_min", "_skip", "_time_min", "found", "offset_delta", "time_delta")
@@ -327,7 +327,7 @@ class TimeSearch:
         self.offset_delta = 0
 
     def feed(self, data: Buffer, is_last: bool) -> int:
-        """Search the next bytes; returns how many are done. The caller passes the others again, with more."""
+        """Search the next bytes; returns how many were consumed. The caller passes the others again, with more."""
         cursor = Cursor(data, 0, len(data))
         while True:
             step = cursor.end - cursor.pos
@@ -362,7 +362,7 @@ class TimeSearch:
 
 
 def read_headers(data: Buffer, start: int, end: int) -> list[tuple[str, bytes | None]]:
-    """The headers of one record, whose count stands at ``start``."""
+    """The headers of one record, beginning with their count at ``start``."""
     cursor = Cursor(data, start, end)
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(cursor.varint()):
@@ -374,7 +374,7 @@ def read_headers(data: Buffer, start: int, end: int) -> list[tuple[str, bytes | 
 
 
 class Output:
-    """The body of a batch that is being built."""
+    """Builds the body of a batch."""
 
     __slots__ = ("body", "scratch")
 
@@ -405,7 +405,7 @@ class Output:
         value: Buffer | None,
         headers: Sequence[tuple[str, Buffer | None]],
     ) -> None:
-        """One more record."""
+        """Append a record."""
         out = self.scratch
         out.clear()
         out.append(0)

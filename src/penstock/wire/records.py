@@ -1,7 +1,7 @@
-"""Record batches, format 2: read, checked, built, filtered and recompressed.
+"""Record batches of magic 2: reading, validation, building, filtering and recompression.
 
-A buffer here is one batch, or several on end, exactly as on disk and on the wire. What a producer sent is stored as
-it is; only compaction and clients look inside, and their loops are in ``record_loops``.
+A buffer holds one batch, or several in a row, exactly as on disk and on the wire. Batches are stored as the producer
+sent them; only compaction and clients read the records, with the loops of ``record_loops``.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from penstock.wire.compression import NONE, compress, decompress, pieces
 from penstock.wire.primitives import Buffer, Malformed
 
 RECORDS_BYTES_MAX = 1 << 28
-"""What one batch may decompress to unless the caller says less."""
+"""The default limit of a batch's decompressed size."""
 
 ROWS_AT_ONCE = 4096
-"""Records of a batch whose parts are known at once: what a walk costs does not grow with the batch's count."""
+"""Records of a batch that are indexed at once, so that the memory of a walk does not grow with the batch."""
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 ABORT_MARKER = 0
@@ -78,7 +78,7 @@ class CheckedRecords(NamedTuple):
 
 
 class RecordKey(NamedTuple):
-    """What compaction needs of a record."""
+    """The parts of a record that compaction needs."""
 
     offset: int
     key: bytes | None
@@ -94,7 +94,7 @@ def parse_batch_header(buffer: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def iter_batches(buffer: Buffer, pos: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-    """Each whole batch's position and header. What a fetch cut off at the end is left out."""
+    """Each complete batch's position and header. A batch truncated by a fetch is left out."""
     stop = len(buffer) if end is None else end
     while stop - pos >= HEADER_BYTES:
         header = BatchHeader._make(HEADER.unpack_from(buffer, pos))
@@ -123,7 +123,7 @@ def records_of(batch: Buffer, header: BatchHeader, limit_bytes: int = RECORDS_BY
 
 
 def _compressed(batch: Buffer, header: BatchHeader) -> memoryview:
-    """The records of one batch as they are in it."""
+    """The records of one batch, compressed if the batch is."""
     size = header.size
     if size > len(batch) or size < HEADER_BYTES or header.record_count < 0:
         raise Malformed(f"a batch of {size} bytes and {header.record_count} records in {len(batch)} bytes")
@@ -161,7 +161,7 @@ def first_record(
 def check_records(
     batch: Buffer, header: BatchHeader | None = None, limit_bytes: int = RECORDS_BYTES_MAX
 ) -> CheckedRecords:
-    """Walk every record of a batch; Malformed if a length is wrong or they are not as many as the header says."""
+    """Validate every record of a batch; Malformed if a length is wrong or the count differs from the header's."""
     if header is None:
         header = parse_batch_header(batch)
     if header.attributes & CODEC_MASK == NONE:
@@ -220,7 +220,7 @@ def row_slices(body: Buffer, start: int, count: int) -> Iterator[tuple[int, list
 
 
 def batch_keys(batch: Buffer, limit_bytes: int = RECORDS_BYTES_MAX) -> Iterator[RecordKey]:
-    """Each record's offset and key, and whether it deletes; Malformed, if the batch is, before the first of them."""
+    """Each record's offset and key, and whether it is a tombstone; raises Malformed before the first of them."""
     header = parse_batch_header(batch)
     body = records_of(batch, header, limit_bytes)
     record_loops.check(body, 0, len(body), header.record_count)
@@ -240,7 +240,7 @@ def _keys_of(body: Buffer, header: BatchHeader) -> Iterator[RecordKey]:
 
 
 class RecordBatchBuilder:
-    """Records gathered into one batch."""
+    """Builds a batch from records."""
 
     __slots__ = ("_base_offset", "_base_timestamp", "_count", "_last_delta", "_max_timestamp", "_output")
 
@@ -258,7 +258,7 @@ class RecordBatchBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """What the batch takes so far, uncompressed."""
+        """The uncompressed size of the batch so far."""
         return HEADER_BYTES + len(self._output.body)
 
     def add(
@@ -312,7 +312,7 @@ class RecordBatchBuilder:
 
 
 def _sealed(header: BatchHeader, body: Buffer) -> bytearray:
-    """A batch of this header and these records, with its length and checksum put in."""
+    """A batch of this header and these records, with its length and checksum."""
     try:
         batch = bytearray(HEADER.pack(*header))
     except StructError as error:
@@ -366,10 +366,10 @@ def filter_batch(
     delete_horizon_ms: int | None = None,
     limit_bytes: int = RECORDS_BYTES_MAX,
 ) -> bytearray:
-    """The batch with only the records that are to be kept, at their offsets, under the same codec.
+    """The batch with only the records to keep, at their offsets, with the same codec.
 
-    Base and last offset stay, as do producer and sequence: readers and the producer table see no hole. With
-    ``delete_horizon_ms`` the batch is marked with the time from which its tombstones may go.
+    Base and last offset, producer and sequence stay, so consumers and producer state see no gap. ``delete_horizon_ms``
+    is the time from which the batch's tombstones may be removed.
     """
     header = parse_batch_header(batch)
     if not any(keep):
@@ -395,7 +395,7 @@ def filter_batch(
 
 
 def _rebased(batch: Buffer, header: BatchHeader, keep: Sequence[bool], horizon_ms: int, limit_bytes: int) -> bytearray:
-    """The kept records with their times counted from the horizon, which takes the base timestamp's place."""
+    """The kept records with timestamps relative to the delete horizon, which replaces the base timestamp."""
     builder = RecordBatchBuilder(base_offset=header.base_offset, base_timestamp_ms=horizon_ms)
     for record, wanted in zip(iter_records(batch, limit_bytes), keep, strict=True):
         if not wanted:

@@ -16,11 +16,11 @@ To = TypeVar("To")
 
 
 class Countable(Sized, Iterable[From], Protocol[From]):
-    """Something with a length that can be iterated."""
+    """A sized iterable."""
 
 
 class _Each(Generic[From, To]):
-    """Elements that are made while they are iterated, one at a time."""
+    """Elements that are created lazily, one at a time."""
 
     __slots__ = ("_items", "_make")
 
@@ -36,10 +36,10 @@ class _Each(Generic[From, To]):
 
 
 def each(items: Countable[From], make: Callable[[From], To], *, at_once_max: int = ITEMS_AT_ONCE_MAX) -> list[To]:
-    """`[make(item) for item in items]` for the array of a response; a long one is made while it is written.
+    """`[make(item) for item in items]` for the array of a response; a long one is created while it is written.
 
-    The elements of a long one show the state of the moment in which they are written. `at_once_max` is lower than
-    usual where one element takes long to make.
+    The elements of a long one have the state of the moment in which they are written. `at_once_max` is lower than the
+    default if one element takes long to create.
     """
     if len(items) <= at_once_max:
         return [make(item) for item in items]

@@ -1,7 +1,7 @@
-"""The records of `__transaction_state`, byte for byte as Kafka 4.3 writes them and as it has written them before.
+"""The codec of the records of `__transaction_state`: writes Kafka 4.3's bytes, and reads all earlier versions.
 
-A key and a value begin with their version. Values are written in version 1, the first that takes tagged fields: the
-transaction's version is one, and so are the producer ids before and after a change of them.
+A key and a value begin with their version. Values are written in version 1, the first with tagged fields: the
+transaction version, and the previous and next producer ids.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TopicPartitions = tuple[str, tuple[int, ...]]
 
 
 class TxnValue(NamedTuple):
-    """A transactional id as its record has it. `partitions` is None where the state is Empty."""
+    """The value of a transactional id's record. `partitions` is None in the state Empty."""
 
     producer_id: int
     producer_epoch: int
@@ -53,7 +53,7 @@ def txn_key(transactional_id: str) -> bytes:
 
 
 def txn_value(value: TxnValue, version: int = VALUE_VERSION) -> bytes:
-    """Version 0 has no room for the tagged fields: brokers of before transaction version 1 wrote it."""
+    """Encode a value. Version 0, of brokers before transaction version 1, has no tagged fields."""
     writer: Writer = FlexibleWriter() if version >= FLEXIBLE_FROM else Writer()
     writer.int16(version)
     writer.int64(value.producer_id)
@@ -77,7 +77,7 @@ def _write_topic(writer: Writer, topic: TopicPartitions, version: int) -> None:
 
 
 def _tags(writer: Writer, value: TxnValue) -> list[tuple[int, Writer]]:
-    """Only what differs from its default is written, as Kafka does."""
+    """Only fields that differ from their defaults are written, as in Kafka."""
     tags: list[tuple[int, Writer]] = []
     for tag, id_ in (
         (PREVIOUS_PRODUCER_ID_TAG, value.previous_producer_id),
@@ -98,7 +98,7 @@ def _tags(writer: Writer, value: TxnValue) -> list[tuple[int, Writer]]:
 
 
 def read_txn_key(raw: Buffer) -> str | None:
-    """The transactional id; None for a key of a kind that is not known here. Raises `Malformed`."""
+    """The transactional id; None for a key of an unknown kind. Raises `Malformed`."""
     try:
         (version,) = _VERSION.unpack_from(raw, 0)
     except StructError as error:
@@ -112,7 +112,7 @@ def read_txn_key(raw: Buffer) -> str | None:
 
 
 def read_txn_value(raw: Buffer) -> TxnValue:
-    """What is known of a transactional id. Raises `Malformed`, also where the version is from the future."""
+    """The value of a transactional id's record. Raises `Malformed`, also for a later version."""
     try:
         (version,) = _VERSION.unpack_from(raw, 0)
         if not 0 <= version <= VALUE_VERSION:

@@ -1,6 +1,6 @@
-"""Topics kept as a table: every record once, by topic and day, its value typed where a schema is declared.
+"""Archives topics in a table: every record once, by topic and day, with typed values if a schema is given.
 
-An archive goes on from its checkpoint. Without one it goes on where its table ends, so a lost checkpoint costs nothing.
+An archive goes on from its checkpoint. Without one it goes on where its table ends, so a lost checkpoint does no harm.
 A checkpoint that does not belong to the table, and a topic that was deleted and created again since the table was
 written, are refused before the query starts.
 """
@@ -39,7 +39,7 @@ RECORDS_PER_BATCH_DEFAULT = 5_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """What is kept, where and how."""
+    """The settings of an archive."""
 
     name: str
     bootstrap: str
@@ -47,23 +47,23 @@ class Archive:
     to: str
     format: TableFormat = TableFormat.PARQUET
     partition_by: tuple[str, ...] = PARTITION_BY
-    """As users write it; see `partitioning`."""
+    """In the syntax of `partitioning`."""
     checkpoint: str
     table_name: str = ""
     catalog: str = ""
     value_format: str = BINARY
     value_schema: str = ""
     keeps_bytes: bool = True
-    """Whether the bytes of typed values are kept beside them: only so can they be replayed as they were."""
+    """Whether the bytes of typed values are kept too, which a replay needs."""
     dead_letters_topic: str = ""
-    """Where values go that do not parse; a folder of the table if it is empty."""
+    """The topic for values that do not parse; empty for a folder of the table."""
     start: str = "earliest"
     once: bool = False
     interval_seconds: float = 10.0
     records_per_batch_max: int = RECORDS_PER_BATCH_DEFAULT
     compacts: bool = False
     expire_after_ms: int = 0
-    """Delete files that only versions of the table older than this need; 0 keeps all of them."""
+    """Delete files that only older versions of the table need; 0 keeps all versions."""
     group: str = ""
     kafka: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -75,7 +75,7 @@ class Archive:
         return open_table(self.format, self.to, name=self.table_name, catalog=self.catalog)
 
     def read_options(self) -> dict[str, str]:
-        """The source's options, but for where it starts."""
+        """The source's options without its start."""
         options = {
             "kafka.bootstrap.servers": self.bootstrap,
             "kafka.isolation.level": "read_committed",
@@ -96,9 +96,9 @@ class Archive:
 
 
 def start_archive(spark: SparkSession, archive: Archive, *, needed_by: NeededBy | None = None) -> StreamingQuery:
-    """The running query; what cannot be meant is refused before it starts.
+    """Start the query; wrong settings are refused before it starts.
 
-    ``needed_by`` names the replays that have still to read some files that could be deleted.
+    ``needed_by`` names the replays that have yet to read some files that could be deleted.
     """
     table = archive.open_table()
     options = archive.read_options()
@@ -126,7 +126,7 @@ def start_archive(spark: SparkSession, archive: Archive, *, needed_by: NeededBy 
 
 
 def check_archive(archive: Archive, table: LakeTable) -> None:
-    """LakeError where the checkpoint is not the table's, or the table holds another topic of the same name.
+    """LakeError if the checkpoint does not belong to the table, or the table holds another topic of the same name.
 
     Needs no Spark, and does not depend on whether there is anything to archive.
     """
@@ -135,7 +135,7 @@ def check_archive(archive: Archive, table: LakeTable) -> None:
 
 
 def topic_ids(archive: Archive) -> dict[str, str]:
-    """The ids of the topics as they are now, where the cluster has any."""
+    """The current ids of the topics, if the cluster has topic ids."""
     parsed = ReadOptions.of(archive.read_options(), streaming=True)
     with BrokerLink(parsed.link) as link:
         cluster = Cluster(link, parsed.subscription, read_committed=True)
@@ -150,9 +150,9 @@ def shown_id(topic_id: bytes) -> str:
 
 
 def finish_archive(archive: Archive, *, needed_by: NeededBy | None = None) -> int:
-    """After an archive has taken all there is: merge small files and delete old ones, if asked to.
+    """Merge small files and delete old ones after an archive with ``once``, if its settings say so.
 
-    How many files were merged away.
+    Returns the number of files that were merged away.
     """
     table = archive.open_table()
     gone = compact(table, files_min=2) if archive.compacts else 0

@@ -1,4 +1,4 @@
-"""What a query's checkpoint says, before Spark is asked."""
+"""Reads a query's checkpoint before the query starts."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class WrongCheckpoint(PenstockRuntimeError):
-    """A checkpoint that is not the one of what is started."""
+    """A checkpoint that belongs to another query."""
 
 
 def query_id(checkpoint: Store) -> str | None:
-    """The id of the checkpoint's query, which is as old as the checkpoint; None for an empty one."""
+    """The id of the checkpoint's query; None for an empty checkpoint."""
     found: Any = checkpoint.read_json("metadata")
     return None if found is None else str(found["id"])
 
 
 def last_planned(checkpoint: Store) -> int | None:
-    """The last batch that was begun; None for a checkpoint without any."""
+    """The number of the last planned batch; None for a checkpoint without batches."""
     numbers = [
         int(name)
         for entry in checkpoint.list("offsets")
@@ -36,7 +36,7 @@ def last_planned(checkpoint: Store) -> int | None:
 
 
 def planned_batch(checkpoint: str, *, is_archive: bool) -> Batch | None:
-    """The last batch that was begun, with the query's id as its writer; None for a checkpoint without any."""
+    """The last planned batch, with the query's id as its writer; None for a checkpoint without batches."""
     store = Store.at(checkpoint)
     writer, number = query_id(store), last_planned(store)
     if writer is None or number is None:
@@ -50,7 +50,7 @@ def running_batch(frame: DataFrame, writer: str, number: int, *, is_archive: boo
 
 
 def batch_with(writer: str, number: int, read: Callable[[int], BatchOffsets | None], *, is_archive: bool) -> Batch:
-    """A batch with what identifies it.
+    """A batch with its identity.
 
     An archive's rows follow from the offsets alone, however often a batch is planned. Another query's batch is the same
     only if it was planned once.
@@ -71,7 +71,7 @@ def batch_with(writer: str, number: int, read: Callable[[int], BatchOffsets | No
 
 
 def check_topics(checkpoint: Store, topics: set[str]) -> bool:
-    """Whether a query has run on this checkpoint before; WrongCheckpoint where it read other topics."""
+    """Whether a query has run on this checkpoint before; WrongCheckpoint if it read other topics."""
     last = last_planned(checkpoint)
     if last is None:
         return False
@@ -85,8 +85,8 @@ def check_topics(checkpoint: Store, topics: set[str]) -> bool:
 
 
 def _topics(raw: bytes | None) -> set[str]:
-    """The topics of a batch's offsets: after a version and the batch's metadata, a line for each source."""
-    assert raw is not None, "an offset log that was listed"
+    """The topics in an offset log: after a version and the batch's metadata it has a line for each source."""
+    assert raw is not None, "a listed offset log has been deleted"
     found: set[str] = set()
     for line in raw.decode().splitlines()[2:]:
         offsets: Any = json.loads(line) if line.startswith("{") else None
@@ -96,13 +96,13 @@ def _topics(raw: bytes | None) -> set[str]:
 
 
 def check_table(checkpoint: str, table: LakeTable, *, is_archive: bool) -> None:
-    """OutOfStep where a table is not the one that the checkpoint's query has written to.
+    """OutOfStep if the checkpoint's query has not written to this table.
 
-    Before the query starts, so that it is refused even if there is nothing new to write.
+    Called before the query starts, so that it is refused even if there is nothing new to write.
     """
     planned = planned_batch(checkpoint, is_archive=is_archive)
     if planned is not None:
-        # Spark notes a batch as completed once the table has it.
+        # Spark records a batch as completed after the commit to the table.
         is_completed = Store.at(checkpoint).exists(f"commits/{planned.number}")
         check = check_completed if is_completed else check_step
         check(planned, table.last_batch(planned.writer), is_archive=is_archive)

@@ -1,4 +1,4 @@
-"""Small files of a table merged into larger ones, rows in the order they had.
+"""Merges small files of a table into larger ones, with rows in their order.
 
 Only neighbours are merged: files of one topic's partition and one day whose offsets follow each other. So the files of
 a partition never overlap, and a replay can read them in order.
@@ -21,12 +21,12 @@ SMALL_BYTES_MAX = 32 << 20
 """A file below this size is small."""
 MERGED_BYTES_MAX = 128 << 20
 RUN_FILES_MIN = 8
-"""How many small neighbours are worth a merge while the stream goes on."""
+"""The fewest small neighbours that are merged while the stream runs."""
 READ_ROWS = 1 << 16
 
 
 def compact(table: LakeTable, *, files_min: int = RUN_FILES_MIN, chance: Randomness | None = None) -> int:
-    """Merge runs of at least so many small files; how many files are gone."""
+    """Merge runs of at least so many small files; returns the number of files removed."""
     gone = 0
     for group in _folders(table.files(), files_min):
         known = [with_footer(table.store, each) for each in group]
@@ -54,7 +54,7 @@ def _is_small(file: DataFile) -> bool:
 def runs(files: Sequence[DataFile], files_min: int) -> list[list[DataFile]]:
     """Neighbours that may become one file, in the order of their rows.
 
-    A file without a span stands for itself in the order of the names: tables that are no archives have only such.
+    Files without a span are ordered by name: other tables than archives have only such files.
     """
     spanned = [each for each in files if len(each.spans) == 1]
     chosen: list[list[DataFile]] = []
@@ -70,7 +70,7 @@ def runs(files: Sequence[DataFile], files_min: int) -> list[list[DataFile]]:
             run.append(each)
             size += each.size
         else:
-            # What lies on its two sides are no neighbours.
+            # The files on its two sides are not neighbours.
             chosen.append(run)
             run, size = [], 0
     chosen.append(run)
@@ -80,12 +80,12 @@ def runs(files: Sequence[DataFile], files_min: int) -> list[list[DataFile]]:
 def _neighbours(one: DataFile, other: DataFile) -> bool:
     if not one.spans or not other.spans:
         return not one.spans and not other.spans
-    # Offsets have holes where transactions ended: what counts is that no larger file lies between.
+    # Offsets have gaps at transaction markers, so only a larger file between two separates them.
     return one.spans[0].place == other.spans[0].place and one.spans[0].offset_max < other.spans[0].offset_min
 
 
 def _same_schema(store: Store, run: Sequence[DataFile]) -> list[list[DataFile]]:
-    """A run where its columns change: what was written before has no place for what came after."""
+    """Split a run where its columns change: older files lack the later columns."""
     parts: list[list[DataFile]] = []
     last: Any = None
     for each in run:

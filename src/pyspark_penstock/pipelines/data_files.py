@@ -1,4 +1,4 @@
-"""Parquet files of a table: what tasks write, and what their footers say.
+"""Parquet files of a table: writing them in tasks, and reading their footers.
 
 Rows go from Arrow to Parquet batch by batch; a task holds at most `OPEN_FILES_MAX` files open and `BUFFER_BYTES_MAX`
 bytes of rows in each.
@@ -29,10 +29,10 @@ BUFFER_BYTES_MAX = 16 << 20
 FILE_BYTES_MAX = 256 << 20
 """Bytes of Arrow data after which a file is closed and the next one begun."""
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""How Hive and its successors name the folder of rows without a value, and of those whose value is an empty text."""
+"""Hive's name for the folder of null values and of empty texts."""
 ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-"""What every reader takes for the same path."""
+"""Characters that mean the same path to every reader."""
 DIGEST_DIGITS = 32
 FOLDER_NAME_BYTES_MAX = 255
 """The longest name of a folder on the usual file systems."""
@@ -46,29 +46,29 @@ Key = tuple[str | None, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowWriting:
-    """Where rows go, and what is noted of them."""
+    """Where rows are written, and which spans are recorded."""
 
     layout: Layout
     schema: str
-    """Arrow's, as text: what the rows are cast to."""
+    """The Arrow schema to which rows are cast, as text."""
     spans: bool = False
-    """Whether rows have a topic, a partition and an offset to note."""
+    """Whether rows have a topic, a partition and an offset to record."""
     columns: tuple[tuple[str, str], ...] = ()
-    """Which columns are written under which names; all of them under their own if it is empty."""
+    """The names under which columns are written; if it is empty, all columns keep their names."""
     held: tuple[tuple[str, int, int], ...] = ()
-    """Rows below these offsets of topics and partitions are in the table already, and are not written."""
+    """Rows below these offsets are already in the table, and are not written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileWriting:
-    """What a task does with its rows: a function for ``mapInArrow``, whose result has a row for each file."""
+    """A function for ``mapInArrow`` that writes a task's rows; its result has a row for each file."""
 
     batch: Batch
     rows: RowWriting
     error_column: str = ""
     """Rows with a value here are dead letters."""
     dead: RowWriting | None = None
-    """Where dead letters go, in the same pass over the rows."""
+    """Where dead letters are written, in the same pass over the rows."""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -77,12 +77,12 @@ class FileWriting:
         results = self.write(
             batches, "0-0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
         )
-        # A task without rows has no results.
+        # A task without rows returns nothing.
         if results:
             yield pyarrow.RecordBatch.from_arrays([pyarrow.array(results, pyarrow.string())], names=["result"])
 
     def write(self, batches: Iterator[Any], task: str) -> list[str]:
-        """Write the rows; a JSON text for each file, and one for the dead letters."""
+        """Write the rows; returns a JSON text for each file, and one for the dead letters."""
         stem = f"{file_stem(self.batch)}{task}"
         living = TaskFiles(self.rows, stem)
         dead = None if self.dead is None else TaskFiles(self.dead, stem)
@@ -111,13 +111,13 @@ class FileWriting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What the tasks of a batch have written, together."""
+    """The files of all tasks of a batch."""
 
     files: tuple[DataFile, ...]
     dead_files: tuple[DataFile, ...]
     dead_rows: int
     ends: Mapping[Place, int]
-    """Of archives: the offset after the last row of each partition, dead letters included."""
+    """For archives: the offset after the last row of each partition, dead letters included."""
 
     @classmethod
     def of(cls, results: Iterable[str]) -> Written:
@@ -133,7 +133,7 @@ class Written:
 
 
 def file_stem(batch: Batch) -> str:
-    """How the names of a batch's files begin, whichever task writes them."""
+    """The prefix of the names of a batch's files, for all tasks."""
     return f"{quote(batch.writer, safe='')[:40]}-{batch.number:08d}-"
 
 
@@ -224,7 +224,7 @@ def open_file(store: Store, path: str, schema: Any, values: Mapping[str, str | N
 
 
 def take_rows(file: OpenFile, rows: Any, spans: Iterable[Span]) -> None:
-    """Rows to write, and what they hold of which partitions."""
+    """Add rows to a file, and record their spans."""
     file.waiting.append(rows)
     file.waiting_bytes += rows.nbytes
     file.total_bytes += rows.nbytes
@@ -252,11 +252,11 @@ def close_file(store: Store, file: OpenFile) -> DataFile:
     return DataFile(path=file.path, size=size, rows=file.rows, values=file.values, spans=spans)
 
 
-# Which rows belong together
+# Partitioning
 
 
 def partitioned(batch: Any, names: Sequence[str]) -> Iterator[tuple[Key, Any]]:
-    """The rows of a batch by the values of some columns, each in the order it had."""
+    """The rows of a batch by the values of some columns, in their order."""
     if not names:
         yield (), batch
         return
@@ -281,7 +281,7 @@ def _is_constant(column: Any) -> bool:
 
 
 def text_of(column: Any) -> Any:
-    """A column as paths and logs write its values."""
+    """The values of a column as they are written in paths and logs."""
     return column.cast(pyarrow.string())
 
 
@@ -293,8 +293,8 @@ def path_in(layout: Layout, values: Mapping[str, str | None], name: str) -> str:
 def folder_in(layout: Layout, values: Mapping[str, str | None]) -> str:
     """The folder of the files with these values.
 
-    Where the table itself keeps the values, a folder of a value that would have to be escaped is named by a digest:
-    what such a path means differs between readers.
+    If the table itself keeps the values, the folder of a value that would have to be escaped is named by a digest:
+    readers disagree about escapes in paths.
     """
     if layout.values_in_paths:
         parts = [_hive_part(name, value) for name, value in values.items()]
@@ -308,7 +308,7 @@ def _hive_part(name: str, value: str | None) -> str:
     if len(part.encode()) > FOLDER_NAME_BYTES_MAX:
         raise LakeError(
             f"the value {value!r:.60} of the column {name} makes a folder name of {len(part.encode())} bytes, and at "
-            f"most {FOLDER_NAME_BYTES_MAX} are possible: partition by another column, or use a Delta or Iceberg table"
+            f"most {FOLDER_NAME_BYTES_MAX} are allowed: partition by another column, or use a Delta or Iceberg table"
         )
     return part
 
@@ -334,7 +334,7 @@ def escaped(text: str) -> str:
 
 
 def spans_of(rows: Any) -> Iterator[Span]:
-    """What rows of an archive hold of which partitions."""
+    """The spans of rows of an archive."""
     topics = rows.column("topic").unique().to_pylist()
     partitions = rows.column("partition").unique().to_pylist()
     if len(topics) == 1 and len(partitions) == 1:
@@ -379,10 +379,9 @@ def joined(one: Span, other: Span) -> Span:
 
 
 def with_footer(store: Store, file: DataFile) -> DataFile:
-    """A file with the rows and the span that its footer tells.
+    """A file with the number of rows and the span from its footer.
 
-    Statistics name one span: of a file with several partitions they tell the least and the greatest of all of them,
-    and such a file has no span here.
+    Statistics have one minimum and maximum per column, so a file with several partitions has no span here.
     """
     with store.files.open_input_file(store.full(file.path)) as source:
         footer = _parquet.read_metadata(source)
@@ -428,13 +427,13 @@ def _extremes(footer: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def read_schema(store: Store, path: str) -> Any:
-    """Arrow's, of a file."""
+    """The Arrow schema of a file."""
     with store.files.open_input_file(store.full(path)) as source:
         return _parquet.read_schema(source)
 
 
 def read_rows(store: Store, path: str, first: int, end: int, columns: Sequence[str]) -> Iterator[Any]:
-    """Some rows of a file, in Arrow batches; of the columns those that it has."""
+    """Some rows of a file, in Arrow batches, with those of the columns that the file has."""
     with store.files.open_input_file(store.full(path)) as source:
         file = _parquet.ParquetFile(source)
         here = [name for name in columns if name in file.schema_arrow.names]

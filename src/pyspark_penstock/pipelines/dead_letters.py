@@ -1,7 +1,7 @@
-"""Records whose values do not parse: in a folder beside an archive's table, or in a topic.
+"""Dead letters, records whose values do not parse: in a folder beside an archive's table, or in a topic.
 
 The tasks of a batch write them to files of their own while they write the table's, so the source is read once. The
-driver then adds the files to the folder's table, or sends what is in them to the topic.
+driver then adds the files to the folder's table, or sends their records to the topic.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _renamed(schema: Any) -> Any:
 
 
 class FolderDeadLetters:
-    """A table of Parquet files beside the archive's table, whatever that is made of; created with the first of them."""
+    """A Parquet table beside the archive's table, whatever its format; created with the first dead letter."""
 
     def __init__(self, to: str) -> None:
         self._table: LakeTable = open_table(TableFormat.PARQUET, f"{to.rstrip('/')}/{FOLDER}")
@@ -73,12 +73,12 @@ class FolderDeadLetters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDeadLetters:
-    """A topic, written with the exactly-once sink. Until it has the records, their files lie beside the table."""
+    """A topic, written with the exactly-once sink. Until then the files of the records are beside the table."""
 
     to: str
     topic: str
     options: Mapping[str, str]
-    """Of the sink."""
+    """The options of the sink."""
 
     @property
     def _store(self) -> Store:
@@ -99,7 +99,7 @@ class TopicDeadLetters:
             **self.options,
             "topic": self.topic,
             "timestamp.column": "timestamp",
-            # Most batches have no dead letters, so the first one that has some need not be batch 0.
+            # The first batch with dead letters need not be batch 0.
             "ledgerMissing": "begin",
         }
         ordered = sorted(files, key=lambda each: [(span.place, span.offset_min) for span in each.spans])
@@ -109,7 +109,7 @@ class TopicDeadLetters:
 
 
 def staged_rows(spark: SparkSession, store: Store, paths: Sequence[str]) -> DataFrame:
-    """The dead letters in some files, with the columns they had in the archive."""
+    """The dead letters in some files, with the columns of the archive."""
     schema = _staged_schema()
     arrow = arrow_schema(schema)
 
@@ -151,14 +151,16 @@ def _staged_schema() -> StructType:
 
 
 def dead_records(frame: DataFrame) -> DataFrame:
-    """Records that do not parse as they were, with headers that say what is wrong and where they come from."""
-    said = (
+    """The original records that do not parse, with headers for the error and their origin."""
+    added_headers = (
         ("penstock.error", VALUE_ERROR_COLUMN),
         ("penstock.topic", "topic"),
         ("penstock.partition", "CAST(partition AS STRING)"),
         ("penstock.offset", "CAST(offset AS STRING)"),
     )
-    added = ", ".join(f"named_struct('key', '{name}', 'value', CAST({column} AS BINARY))" for name, column in said)
+    added = ", ".join(
+        f"named_struct('key', '{name}', 'value', CAST({column} AS BINARY))" for name, column in added_headers
+    )
     return frame.where(f"{VALUE_ERROR_COLUMN} IS NOT NULL").selectExpr(
         "key",
         f"{VALUE_BYTES_COLUMN} AS value",

@@ -40,15 +40,15 @@ BATCHES = "penstock/batch/"
 IDENTITIES = "penstock/identity/"
 OFFSETS = "penstock/offset/"
 KNOWN_PLACES = "penstock.partitions"
-"""A property of the table: which partitions have an offset, since the log cannot be asked for all of them."""
+"""A property of the table: the partitions that have an offset, since the log cannot list them."""
 TOPIC_IDS = "penstock.topics"
 """A property of the table: the ids of the topics it holds."""
 WRITER_NOTE, SOURCES_NOTE = "penstock.writer", "penstock.sources"
-"""In an entry's own metadata: whose batch it is and where its sources end, for people and messages."""
+"""In an entry's metadata: the batch's writer and where its sources end, for messages."""
 IDENTITY_DIGITS = 15
-"""So many hexadecimal digits fit into the log's integers."""
+"""The number of hexadecimal digits that fit into the log's integers."""
 HISTORY_MAX = 5
-"""How many entries are looked through for that."""
+"""The most entries that are searched for it."""
 HOUR_MS = 3_600_000
 UNREADABLE_FEATURES = frozenset({"deletionVectors", "columnMapping"})
 
@@ -80,7 +80,7 @@ class DeltaLakeTable:
         return self._store.root
 
     def _table(self) -> Any:
-        """The newest version of the table; None where there is none."""
+        """The newest version of the table; None if it does not exist."""
         if self._opened is None:
             if not self._lake.DeltaTable.is_deltatable(self._uri):
                 return None
@@ -152,7 +152,7 @@ class DeltaLakeTable:
 
         def change() -> None:
             self._note_topics(added)
-            # What is checked and what is written are based on the same version: the log refuses one in between.
+            # The check and the commit use the same version: the log refuses the commit if there is a newer one.
             table = self._table()
             check_offsets(files, _held(table))
             self._write(table, actions, numbers, note)
@@ -164,7 +164,7 @@ class DeltaLakeTable:
         commit_again(change, is_done, (self._exceptions.CommitFailedError,))
 
     def _note_topics(self, added: Held) -> None:
-        """Before the offsets themselves: a partition that is named and has no offset yet is harmless."""
+        """Written before the offsets: a partition in the list without an offset is harmless."""
         held = _held(self._table())
         joined = held.joined(added)
         properties: dict[str, str] = {}
@@ -238,14 +238,14 @@ class DeltaLakeTable:
         self._write(self._table(), [*removed, self._added(new, changed=False)], (), {})
 
     def expire(self, before_ms: int, *, dry_run: bool) -> Expired:
-        """Only files that the log names are deleted, so none that a task is writing."""
+        """Deletes only files in the log, so none that a task is writing."""
         table = self._table()
         if table is None:
             raise LakeError(f"there is no Delta table at {self._uri}")
         hours = -(-(self._clock.now_ms() - before_ms) // HOUR_MS)
         gone = table.vacuum(retention_hours=hours, dry_run=dry_run, enforce_retention_duration=False)
         if not dry_run:
-            # Without these, the log itself would keep every version there has been.
+            # Without these settings, the log would keep every version.
             table.update_incremental()
             table.create_checkpoint()
             table.cleanup_metadata()
@@ -271,7 +271,7 @@ def _text(value: Any) -> str | None:
 
 
 def _statistics(file: DataFile) -> dict[str, Any]:
-    """What lets readers pass over the file."""
+    """Statistics with which readers can skip the file."""
     found: dict[str, Any] = {"numRecords": file.rows}
     if file.spans:
         found["minValues"] = _extreme(file.spans, min)
@@ -285,7 +285,7 @@ def _extreme(spans: Sequence[Span], choose: Any) -> dict[str, Any]:
     offset, time = ends[choose.__name__]
     moment = datetime.fromtimestamp(choose(getattr(each, time) for each in spans) / 1_000_000, UTC)
     if choose is max:
-        # The log keeps milliseconds: rounded down, the greatest would not be the greatest.
+        # The log keeps milliseconds: a maximum must not be rounded down.
         moment = moment.replace(microsecond=moment.microsecond // 1000 * 1000 + 999)
     return {
         "partition": choose(each.partition for each in spans),

@@ -1,7 +1,7 @@
-"""Old versions of a table let go: files that only versions older than a given age need are deleted.
+"""Deletes the files of a table that only versions older than a given age need.
 
-Files that are being written are in no version yet, and are too young to be taken for forgotten ones. A replay that has
-not finished names its files in its plan: while it needs one of those that would go, nothing is deleted.
+Files being written are in no version yet, and too young to be deleted. The plan of an unfinished replay names its
+files: while it needs one of those to delete, nothing is deleted.
 """
 
 from __future__ import annotations
@@ -19,18 +19,16 @@ from pyspark_penstock.pipelines.store import Store
 HOUR_MS = 3_600_000
 EVERY_MS = HOUR_MS
 AGE_MS_MIN = HOUR_MS
-"""Longer than any batch takes: its files are not yet in the table while it is written."""
+"""Longer than any batch takes: its files are in no version until its commit."""
 
 NeededBy = Callable[[Collection[str]], Sequence[str]]
-"""The names of the replays that have still to read one of some files."""
+"""The names of the replays that have yet to read one of some files."""
 
 
 def check_age(age_ms: int) -> int:
     """WrongOption for an age that files of running batches could have."""
     if age_ms < AGE_MS_MIN:
-        raise WrongOption(
-            "old versions are kept for at least 1h: the files of a running batch must not be taken for old"
-        )
+        raise WrongOption("old versions are kept for at least 1h, so that the files of a running batch are not deleted")
     return age_ms
 
 
@@ -42,7 +40,7 @@ def expire(
     dry_run: bool = False,
     clock: Clock | None = None,
 ) -> Expired:
-    """Delete what only older versions need; with ``dry_run``, or while a replay needs some of it, only list it."""
+    """Delete files that only older versions need; with ``dry_run``, or while a replay needs one, only list them."""
     before_ms = (clock or SystemClock()).now_ms() - check_age(age_ms)
     found = table.expire(before_ms, dry_run=True)
     names = tuple(needed_by(found.files)) if needed_by is not None and found.files else ()
@@ -53,7 +51,7 @@ def expire(
 
 @dataclass(slots=True, kw_only=True)
 class Expiry:
-    """Expires a table now and then, between the batches of a query that writes to it."""
+    """Expires a table at intervals, between the batches of a query that writes to it."""
 
     table: LakeTable
     age_ms: int
@@ -62,7 +60,7 @@ class Expiry:
     _last_ms: int | None = field(default=None, init=False)
 
     def __call__(self) -> None:
-        """All files of the table are looked at, so not with every batch."""
+        """Not with every batch, since it reads the list of all files."""
         now = self.clock.now_ms()
         if self._last_ms is None or now - self._last_ms >= EVERY_MS:
             self._last_ms = now
@@ -70,7 +68,7 @@ class Expiry:
 
 
 def replays_of(registry: Registry, table: LakeTable) -> NeededBy:
-    """Of the replays that this machine's registry knows and that have not finished."""
+    """A function that finds the unfinished replays in this machine's registry."""
 
     def needed_by(files: Collection[str]) -> list[str]:
         names: list[str] = []

@@ -1,7 +1,7 @@
 """An Iceberg table: tasks write its files, and one transaction adds them with the batch and the offsets as properties.
 
-Without a catalog of your own, one is kept in a file beside the tables; with one, it is found as pyiceberg finds it, by
-its name in `.pyiceberg.yaml` or in the environment.
+By default the catalog is a file beside the tables; another one is found by its name in `.pyiceberg.yaml` or in the
+environment, as pyiceberg does.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class IcebergTable:
         if self._name.count(".") < 1:
             raise LakeError(f"an Iceberg table is named NAMESPACE.TABLE, not {self._name!r}")
         self._catalog = self._own_catalog(warehouse) if not catalog else _pyiceberg("catalog").load_catalog(catalog)
-        # A catalog keeps connections to its database; from Python 3.13 on one that nobody closes is warned of.
+        # A catalog keeps connections to its database; Python 3.13 and later warn of unclosed ones.
         weakref.finalize(self, self._catalog.close)
         self._exceptions: Any = _pyiceberg("exceptions")
         self._opened: Any = None
@@ -85,7 +85,7 @@ class IcebergTable:
         return self._store
 
     def _table(self) -> Any:
-        """The newest version of the table; LakeError where there is none."""
+        """The newest version of the table; LakeError if it does not exist."""
         if self._opened is not None:
             return self._opened.refresh()
         try:
@@ -147,7 +147,7 @@ class IcebergTable:
         store = self.store
 
         def change(transaction: Any) -> None:
-            # What is checked and what is written are based on the same version: the catalog refuses one in between.
+            # The check and the commit use the same version: the catalog refuses the commit if there is a newer one.
             held = _held(transaction.table_metadata.properties)
             check_offsets(files, held)
             joined = held.joined(added)
@@ -174,8 +174,8 @@ class IcebergTable:
     def _commit(self, change: Callable[[Any], None], is_done: Callable[[], bool]) -> None:
         def once() -> None:
             table = self._table()
-            # pyiceberg's own retry would put the change on a version that nothing was checked against. This setting
-            # is of the copy in memory alone.
+            # pyiceberg's own retry would apply the change to a version that was not checked. This changes only the copy
+            # in memory.
             table.metadata.properties[OWN_RETRIES] = "0"
             with table.transaction() as transaction:
                 change(transaction)
@@ -237,7 +237,7 @@ class IcebergTable:
         self._commit(change, is_done=lambda: False)
 
     def expire(self, before_ms: int, *, dry_run: bool) -> Expired:
-        """Delete the files of no snapshot that is kept, also those that failed batches have left; not younger ones."""
+        """Delete old files that no remaining snapshot needs, including those of failed batches."""
         table = self._table()
         heads = {each.snapshot_id for each in table.metadata.refs.values()}
         old = {
@@ -270,7 +270,7 @@ class IcebergTable:
         self._commit(change, is_done=lambda: False)
 
     def _used(self, table: Any, *, without: set[int]) -> set[str]:
-        """The paths of all that the table's snapshots need, but for some of them."""
+        """The paths of all files that the table's snapshots need, except for some snapshots."""
         paths = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
         read: set[str] = set()
         for snapshot in table.metadata.snapshots:
@@ -296,7 +296,7 @@ def _held(properties: Mapping[str, str]) -> Held:
 
 
 def _text(value: Any, kind: Any) -> str | None:
-    """A partition's value as files of the other formats have it."""
+    """A partition's value as text, as in the other formats."""
     if value is None:
         return None
     if isinstance(value, bool):

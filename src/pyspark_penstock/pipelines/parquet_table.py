@@ -1,12 +1,12 @@
-"""A folder of Parquet files that any reader can read, with what makes its writing exactly once in `_penstock`.
+"""A folder of Parquet files that any reader can read, with a commit log in `_penstock` for exactly-once writes.
 
 Tasks write below `_staging`. The driver creates the next file of the commit log, which decides the batch, and moves the
 batch's files to their places; the next process that opens the table moves those that a crash has left. A reader may see
 a part of a batch for a moment, never a row twice. Readers ignore names that begin with an underscore.
 
 Every file of the log holds the whole state, so only the newest counts. Of two writers one creates the next file, and
-the other checks its batch against the new state and tries again. A store that cannot create a file exclusively gives
-each writer a name of its own, and what two of them decide at the same moment is joined, or refused if it overlaps.
+the other checks its batch against the new state and retries. On a store that cannot create a file exclusively each
+writer has its own file names, and simultaneous commits are merged, or refused if they overlap.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ VERSIONS_READ = (1, 2)
 COMMIT_TRIES_MAX = 20
 COMMITS_KEPT = 10
 HIDDEN = ("_", ".")
-"""How names begin that readers of a folder ignore."""
+"""Prefixes of names that readers of a folder ignore."""
 
 Move = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterState:
-    """The last batch of a writer, and its files: from where to where."""
+    """The last batch of a writer, and the moves of its files."""
 
     last: LastBatch
     moves: tuple[Move, ...] = ()
@@ -58,7 +58,7 @@ class WriterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """What the commit log says."""
+    """The state in the commit log."""
 
     writers: Mapping[str, WriterState] = field(default_factory=dict[str, WriterState])
     held: Held = field(default_factory=Held)
@@ -151,7 +151,7 @@ class ParquetTable:
         self._store.write_json(TABLE_FILE, fields)
 
     def schema(self) -> Any:
-        """Arrow's, of all columns there have been; None where this is no table."""
+        """The Arrow schema of all columns so far; None if there is no table."""
         held = self._store.read_json(TABLE_FILE)
         return None if held is None else schemas.of_text(held["schema"])
 
@@ -191,7 +191,7 @@ class ParquetTable:
         raise OutOfStep(f"{self._store.root}: other writers were faster {COMMIT_TRIES_MAX} times: start again")
 
     def sweep(self, batch: Batch, files: Sequence[DataFile]) -> None:
-        """Nothing: what was not moved goes with the folder it was staged in."""
+        """Nothing: files that were not moved are deleted with their staging folder."""
 
     def files(self) -> list[DataFile]:
         self._finish_moves(self._newest()[1])
@@ -222,7 +222,7 @@ class ParquetTable:
         return found
 
     def _newest(self) -> tuple[int, TableState]:
-        """The number of the newest commit, 0 where there is none, and the state of the table."""
+        """The number of the newest commit, 0 if there is none, and the state of the table."""
         numbered = self._numbered()
         for number in sorted(numbered, reverse=True):
             states = [TableState.of_json(found) for path in numbered[number] if (found := self._read(path)) is not None]
@@ -234,7 +234,7 @@ class ParquetTable:
         return max(numbered, default=0), self._of_old_notes()
 
     def _read(self, path: str) -> Any:
-        """A commit; None where it is gone, or was cut short on a disk that cannot create whole files."""
+        """A commit; None if it was deleted, or is incomplete on a store that cannot create files atomically."""
         try:
             return self._store.read_json(path)
         except ValueError:
@@ -248,9 +248,9 @@ class ParquetTable:
         return state
 
     def _stands(self, path: str, number: int, batch: Batch, before: Held) -> bool:
-        """Whether a commit that was created is part of the log: a slow writer's may come after later ones.
+        """Whether a created commit is part of the log: a slow writer may have created it after later ones.
 
-        OutOfStep where two writers have created commits of this number for the same partitions.
+        OutOfStep if two writers have created commits of this number for the same partitions.
         """
         numbered = self._numbered()
         if max(numbered) > number:
@@ -285,9 +285,9 @@ class ParquetTable:
         return any(True for _ in self._store.list(f"{STAGING}/{writer}/{state.last.number}"))
 
     def _finish_moves(self, state: TableState) -> None:
-        """Move the files of committed batches that are still where their tasks have written them, of all writers.
+        """Move the staged files of committed batches of all writers.
 
-        A writer whose checkpoint is lost does not come back, and its last batch is in the table all the same.
+        A writer whose checkpoint is lost does not come back, but its last batch is part of the table.
         """
         for writer, each in state.writers.items():
             staging = f"{STAGING}/{writer}/{each.last.number}"

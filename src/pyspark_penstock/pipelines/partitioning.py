@@ -1,4 +1,4 @@
-"""What a table is partitioned by, as users write it: columns, fields of typed values, and the day or hour of a time.
+"""Parses what a table is partitioned by: columns, fields of typed values, and the day or hour of a time.
 
 topic,day               of archives, the default
 topic,hour              the hour of a record's own time, as 2026-11-17-04
@@ -24,14 +24,14 @@ MICROSECONDS = {"day": 86_400_000_000, "hour": 3_600_000_000}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionColumn:
-    """A column that a table is partitioned by, and the SQL that makes it; empty for one that is there."""
+    """A partition column, and the SQL that computes it; empty for an existing column."""
 
     name: str
     sql: str = ""
 
 
 def archive_columns(items: Sequence[str], *, typed: bool) -> tuple[PartitionColumn, ...]:
-    """WrongOption for what an archive cannot be partitioned by."""
+    """Parse the partition columns of an archive; WrongOption for a wrong one."""
     found = tuple(_archive_column(each, typed=typed) for each in items)
     names = [each.name for each in found]
     taken = {
@@ -68,7 +68,7 @@ def _archive_column(item: str, *, typed: bool) -> PartitionColumn:
 
 
 def sink_columns(items: Sequence[str]) -> tuple[PartitionColumn, ...]:
-    """WrongOption for what is no column and no day or hour of one."""
+    """Parse the partition columns of a sink; WrongOption for a wrong one."""
     return tuple(_sink_column(each) for each in items)
 
 
@@ -96,7 +96,8 @@ def _derived(unit: str, path: str, named: str) -> PartitionColumn:
 
 
 def time_sql(unit: str, column: str) -> str:
-    """The day as a date, or the hour as a text such as 2026-11-17-04, in UTC, whatever the session's time zone is."""
+    """The day as a date, or the hour as a text such as 2026-11-17-04, in UTC, independent of the session's time
+    zone."""
     days = f"date_from_unix_date(CAST({_units(column, 'day')} AS INT))"
     if unit == "day":
         return days

@@ -1,7 +1,7 @@
-"""Which pipelines run on this machine, so that another terminal can list, watch and stop them.
+"""The pipelines of this machine, so that another terminal can list, watch and stop them.
 
-A pipeline is one small file, replaced whole with every batch. A pipeline that died leaves its file: what it says is the
-last that is known, and the process it names tells whether it still runs.
+A pipeline has one small file, replaced with every batch. A pipeline that died leaves its file with its last state, and
+the process id in it shows whether the pipeline still runs.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ SECOND_MS = 1000.0
 
 
 class PipelineError(PenstockRuntimeError):
-    """What a person asked of a pipeline that cannot be; the message says what to do."""
+    """A request for a pipeline that cannot be fulfilled; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryProgress:
-    """How far one query of a pipeline is, since the pipeline started."""
+    """The progress of one query since the pipeline started."""
 
     query: str
     batch: int = -1
     batches: int = 0
     rows: int = 0
     rows_per_second: float = 0.0
-    """Of the last batch: how fast rows were processed."""
+    """The processing rate of the last batch."""
     lag: int | None = None
-    """Records that were there and not read when the last batch was planned."""
+    """Unread records when the last batch was planned."""
     late_rows: int = 0
-    """Rows that came after their window was closed, and were dropped."""
+    """Rows that arrived after their window had closed, and were dropped."""
     batch_ms: int = 0
     at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineState:
-    """What is known of a pipeline."""
+    """The state of a pipeline."""
 
     name: str
     kind: str
     what: str
-    """In words: from where to where."""
+    """Its source and target, as text."""
     pid: int
     pid_started: int
-    """When the process began, in the kernel's ticks: process ids are used again."""
+    """When the process started, in the kernel's ticks: process ids are reused."""
     started_ms: int
     checkpoint: str = ""
     status: str = "starting"
@@ -73,7 +73,7 @@ class PipelineState:
 
 
 def default_state_dir(environment: Mapping[str, str] | None = None) -> Path:
-    """PENSTOCK_STATE_DIR, else where the XDG directories put an application's state."""
+    """PENSTOCK_STATE_DIR, else the XDG state directory."""
     known = os.environ if environment is None else environment
     if chosen := known.get(STATE_VARIABLE):
         return Path(chosen)
@@ -84,18 +84,18 @@ def default_state_dir(environment: Mapping[str, str] | None = None) -> Path:
 
 def check_name(name: str) -> str:
     if not NAME.fullmatch(name):
-        raise PipelineError(f"{name!r} is no name of a pipeline: letters, digits, '.', '_' and '-', at most 100")
+        raise PipelineError(f"{name!r} is not a pipeline name: letters, digits, '.', '_' and '-', at most 100")
     return name
 
 
 def process_started(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did; None where there is none."""
+    """When a process started, in ticks since boot; None if it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()
-    # A zombie has ended; only its parent has not looked.
+    # A zombie has ended and waits for its parent.
     return None if fields[0] == "Z" else int(fields[19])
 
 
@@ -110,11 +110,11 @@ class Registry:
         return self.folder / "pipelines" / f"{check_name(name)}.json"
 
     def checkpoint_of(self, name: str) -> str:
-        """Where a pipeline's checkpoint is if nobody says otherwise."""
+        """The default checkpoint of a pipeline."""
         return str(self.folder.resolve() / "checkpoints" / check_name(name))
 
     def claim(self, state: PipelineState) -> None:
-        """Take a name; PipelineError where a pipeline of that name runs."""
+        """Take a name; PipelineError if a pipeline of that name runs."""
         known = self.find(state.name)
         if known is not None and self.runs(known) and known.pid != state.pid:
             raise PipelineError(
@@ -138,7 +138,7 @@ class Registry:
         return [self.judged(each) for each in found if each is not None]
 
     def judged(self, state: PipelineState) -> PipelineState:
-        """With the status that the process tells: one that says it runs and is gone has died."""
+        """The state with its actual status: a running pipeline whose process does not exist has died."""
         if state.status in ("starting", "running") and not self.runs(state):
             return replace(state, status="died")
         return state
@@ -150,10 +150,10 @@ class Registry:
         self._path(name).unlink(missing_ok=True)
 
     def stop(self, name: str, *, seconds_max: float = STOP_SECONDS_MAX, now: bool = False) -> PipelineState:
-        """Ask a pipeline's process to end after its batch, or at once, and wait until it has."""
+        """Stop a pipeline's process after its batch, or kill it, and wait until it has ended."""
         state = self.find(name)
         if state is None:
-            raise PipelineError(f"there is no pipeline {name}: `penstock pipeline list` shows those there are")
+            raise PipelineError(f"there is no pipeline {name}: `penstock pipeline list` shows all")
         if not self.runs(state):
             raise PipelineError(f"the pipeline {name} does not run: it {self.judged(state).status}")
         os.kill(state.pid, signal.SIGKILL if now else signal.SIGTERM)
@@ -163,7 +163,7 @@ class Registry:
             sleep(STOP_POLL_SECONDS)
         raise PipelineError(
             f"the pipeline {name} (process {state.pid}) has not ended within {seconds_max:.0f} s: --now kills it, and "
-            "nothing is lost or doubled by that"
+            "nothing is lost or duplicated"
         )
 
     @staticmethod
@@ -173,7 +173,7 @@ class Registry:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError):
-            raise PipelineError(f"{path} is not what a pipeline writes: delete it if it is in the way") from None
+            raise PipelineError(f"{path} is not a state file of a pipeline: delete it if it is in the way") from None
 
 
 def advanced(known: QueryProgress, report: Mapping[str, Any]) -> QueryProgress:
@@ -193,7 +193,7 @@ def advanced(known: QueryProgress, report: Mapping[str, Any]) -> QueryProgress:
 
 
 def lag_of(report: Mapping[str, Any]) -> int | None:
-    """Records between where a batch ended and what there was; None where no source tells."""
+    """Records between the end of a batch and the latest offsets; None if no source reports them."""
     lag: int | None = None
     for source in report.get("sources", ()):
         latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
@@ -203,7 +203,7 @@ def lag_of(report: Mapping[str, Any]) -> int | None:
 
 
 def _offsets(value: Any) -> dict[tuple[str, str], int]:
-    """Spark's listeners hand on JSON, sometimes as its text."""
+    """Spark's listeners pass offsets as JSON or as its text."""
     found: Any = value
     if isinstance(value, str):
         try:

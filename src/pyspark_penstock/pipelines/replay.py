@@ -1,4 +1,4 @@
-"""A table's records sent to a topic again, each once, however often the replay is interrupted."""
+"""Sends a table's records to a topic, each once, however often the replay is interrupted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What is sent, to where and how fast."""
+    """The settings of a replay."""
 
     name: str
     bootstrap: str
@@ -31,15 +31,15 @@ class Replay:
     catalog: str = ""
     wanted: Wanted = field(default_factory=Wanted)
     rate: float = 0.0
-    """Records a second; 0 is as fast as they go."""
+    """Records per second; 0 for no limit."""
     keeps_times: bool = True
     keeps_partitions: bool = False
-    """Whether a record goes to the partition it came from, and not to that of its key."""
+    """Whether a record goes to the partition it came from instead of that of its key."""
     kafka: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def start_replay(spark: SparkSession, replay: Replay) -> StreamingQuery:
-    """The running query; it ends when all is sent."""
+    """Start the query; it ends when everything is sent."""
     plan_for(replay)
     spark.dataSource.register(ReplaySource)
     rows = (
@@ -61,9 +61,9 @@ def start_replay(spark: SparkSession, replay: Replay) -> StreamingQuery:
 
 
 def plan_for(replay: Replay) -> Plan:
-    """The plan that an earlier start has made, or a new one; WrongCheckpoint where that was of another replay."""
+    """The plan of an earlier start, or a new one; WrongCheckpoint if the earlier one was another replay."""
     store = Store.at(replay.checkpoint)
-    asked: dict[str, Any] = {
+    requested: dict[str, Any] = {
         "table": replay.table,
         "format": replay.format.value,
         "to_topic": replay.to_topic,
@@ -71,7 +71,7 @@ def plan_for(replay: Replay) -> Plan:
     }
     known: Any = store.read_json(PLAN_FILE)
     if known is not None:
-        if known["asked"] != asked:
+        if known["asked"] != requested:
             raise WrongCheckpoint(
                 f"the checkpoint {replay.checkpoint} is of another replay ({known['asked']['table']} to "
                 f"{known['asked']['to_topic']}): choose another --name or --checkpoint"
@@ -79,5 +79,5 @@ def plan_for(replay: Replay) -> Plan:
         return Plan.of_json(known)
     table = open_table(replay.format, replay.table, name=replay.table_name, catalog=replay.catalog)
     plan = make_plan(table, replay.wanted)
-    store.write_json(PLAN_FILE, {**plan.to_json(), "asked": asked})
+    store.write_json(PLAN_FILE, {**plan.to_json(), "asked": requested})
     return plan

@@ -1,4 +1,4 @@
-"""What a replay sends, decided once: the files of a table, so that every partition's records keep their order."""
+"""The plan of a replay: the files of a table, in an order that keeps the order of every partition's records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOOTER_THREADS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which records of a table; None is no bound. Lower bounds are included, upper ones are not."""
+    """The records to replay; None is no bound. Lower bounds are included, upper ones are not."""
 
     topics: tuple[str, ...] = ()
     time_us_min: int | None = None
@@ -31,7 +31,7 @@ class Wanted:
     offset_end: int | None = None
 
     def may_hold(self, file: DataFile) -> bool:
-        """Whether a file can have such records, as far as its footer tells."""
+        """Whether a file may have such records, by its footer."""
         topic = file.values.get("topic")
         if self.topics and topic is not None and topic not in self.topics:
             return False
@@ -77,7 +77,7 @@ class Plan:
 
 
 def make_plan(table: LakeTable, wanted: Wanted) -> Plan:
-    """LakeError where the table has no records to send as they were."""
+    """Plan a replay; LakeError if the table has no records with their original bytes."""
     store = table.store
     candidates = table.files()
     if not candidates:
@@ -99,7 +99,7 @@ def check_columns(store: Store, file: DataFile) -> None:
 
 
 def value_column(schema: Any) -> str | None:
-    """The column that holds a record's value as it was."""
+    """The column that holds the original bytes of values."""
     if "value_bytes" in schema.names:
         return "value_bytes"
     if "value" not in schema.names:
@@ -110,9 +110,9 @@ def value_column(schema: Any) -> str | None:
 
 
 def ordered(files: Sequence[DataFile]) -> Iterator[DataFile]:
-    """Files of one partition by their offsets, and partitions side by side by time.
+    """Files of one partition by their offsets, and partitions interleaved by time.
 
-    A partition's times may go back; its files do not, whatever they say.
+    A partition's timestamps may go back; its files stay in the order of offsets.
     """
     groups: dict[Place | None, list[DataFile]] = {}
     for each in files:
@@ -127,7 +127,7 @@ def ordered(files: Sequence[DataFile]) -> Iterator[DataFile]:
 
 
 def slices(files: Sequence[DataFile], first: int, end: int) -> list[list[Slice]]:
-    """The rows of a span of positions, in lists that may be sent side by side without changing an order."""
+    """The rows of a range of positions, in lists that may be sent in parallel without changing an order."""
     ends = list(accumulate(each.rows for each in files))
     groups: dict[Place | None, list[Slice]] = {}
     index = bisect_right(ends, first)
@@ -140,7 +140,7 @@ def slices(files: Sequence[DataFile], first: int, end: int) -> list[list[Slice]]
         first = upto
         index += 1
     if None in groups:
-        # A file of several partitions may hold records that belong before or after any other's.
+        # A file of several partitions may have records that belong before or after those of any other file.
         merged = sorted(groups.items(), key=lambda item: str(item[0]))
         return [[each for _, group in merged for each in group]]
     return list(groups.values())

@@ -1,4 +1,4 @@
-"""A table's records as a stream, in order and no faster than a rate."""
+"""A table's records as a stream, in order and with a limited rate."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _compute: Any = import_module("pyarrow.compute")
 
 SOURCE_NAME = "penstock-replay"
 SLICE_SECONDS = 1.0
-"""How long a batch's worth of records is, at a rate."""
+"""The duration of a batch at the given rate."""
 BURST_SECONDS_MAX = 5.0
-"""What a slow batch may be made up for by the next one."""
+"""How much of the delay of a slow batch the next one may make up for."""
 ROWS_PER_BATCH = 500_000
 PLAN_FILE = "plan.json"
 SCHEMA = StructType(
@@ -117,7 +117,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"row": min(total, row + self._allowed())}
 
     def _allowed(self) -> int:
-        """How many rows the next batch may have; waits until it may have some."""
+        """The rows that the next batch may have; waits until there are some."""
         if not self._rate:
             return ROWS_PER_BATCH
         now = self._clock.monotonic()
@@ -149,14 +149,14 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def records(store: Store, chosen: Slice, wanted: Wanted) -> Iterator[Any]:
-    """The records of a slice as the stream's columns, in Arrow batches; LakeError where their file is gone."""
+    """The records of a slice as the stream's columns, in Arrow batches; LakeError if their file is gone."""
     path = chosen.file.path
     try:
         value = value_column(read_schema(store, path))
     except FileNotFoundError:
         raise LakeError(
-            f"{store.uri(path)} is gone, and this replay was to send it: a merge of small files or a clean-up has "
-            "taken it away. What has not been sent can be replayed under another --name, with --from"
+            f"{store.uri(path)} is gone, and this replay has yet to send it: a merge of small files or a clean-up has "
+            "deleted it. Replay the remaining records under another --name, with --from"
         ) from None
     assert value is not None, f"{path} was planned without values"
     columns = ("key", value, "headers", "topic", "partition", "offset", "timestamp")
@@ -167,7 +167,7 @@ def records(store: Store, chosen: Slice, wanted: Wanted) -> Iterator[Any]:
 
 
 def filtered(rows: Any, wanted: Wanted) -> Any:
-    """The rows that were asked for, of a file that has some of them."""
+    """The wanted rows of a file."""
     tests: list[Any] = []
     if wanted.topics and "topic" in rows.schema.names:
         tests.append(_compute.is_in(rows.column("topic"), pyarrow.array(wanted.topics)))

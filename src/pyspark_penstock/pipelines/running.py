@@ -1,4 +1,4 @@
-"""A pipeline while it runs: its queries watched, its state kept for other terminals, its end orderly."""
+"""Runs a pipeline: watches its queries, saves its state for other terminals, and stops it in order."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 STOP_POLL_SECONDS = 0.02
 BATCH_SECONDS_MAX = 10.0
-"""How long a stop waits for the batches that are being written."""
+"""How long a stop waits for running batches."""
 BATCH_RUN = "addBatch"
-"""What Spark calls the part of a trigger in which a batch is run."""
+"""Spark's name for the step of a trigger that runs a batch."""
 LATE_WORKER = "Python worker failed to connect back"
 """Spark gives the Python process of a streaming source or sink ten seconds to connect, and has no setting for it."""
 PLANNED = ("Processing new data", "Waiting for")
-"""How Spark's status of a query begins once its sources have been asked for their offsets. Seen in 4.0 to 4.3."""
+"""The prefixes of a query's status once its batch is planned. Seen in 4.0 to 4.3."""
 PLANNED_SECONDS_MAX = 120.0
-"""How long the next query waits for that: a status that a later Spark words differently must not stop a pipeline."""
+"""How long the next query waits for it: another wording in a later Spark must not stop a pipeline."""
 WORKER_STARTS_MAX = 6
-"""How often a pipeline is started on a machine that is too busy for that."""
+"""How often a pipeline is started on a machine that is too busy."""
 LATE_ADVICE = (
     f"Python processes did not start within the ten seconds that Spark gives them, in {WORKER_STARTS_MAX} tries: the "
     "machine is too busy. Give it more processors, or run fewer queries at once; the same command goes on"
@@ -42,12 +42,12 @@ STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class PipelineFailed(PenstockRuntimeError):
-    """A query ended with an error; the message is the cause, without Java's stack."""
+    """A query failed; the message is the cause, without Java's stack trace."""
 
 
 @dataclass(slots=True)
 class StopRequest:
-    """Whether somebody wants the pipeline to end."""
+    """A request to stop the pipeline."""
 
     wanted: bool = False
 
@@ -57,16 +57,16 @@ class StopRequest:
 
     @contextmanager
     def while_spark_starts(self) -> Generator[None]:
-        """A Ctrl-C that comes meanwhile waits: Spark takes it for itself as it starts, and is interrupted half-made.
+        """Block Ctrl-C while Spark starts, which would otherwise be interrupted halfway.
 
-        Spark's own processes inherit that they do not hear it, so that the batch they are at ends well.
+        Spark's processes inherit the blocked signal, so that a running batch is completed.
         """
-        heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             yield
         finally:
             self.listen()
-            signal.pthread_sigmask(signal.SIG_SETMASK, heard)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask_before)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         self.wanted = True
@@ -74,7 +74,7 @@ class StopRequest:
 
 @contextmanager
 def stopped_by_signals() -> Generator[StopRequest]:
-    """SIGTERM and Ctrl-C ask for an end instead of making one, from here on."""
+    """Turn SIGTERM and Ctrl-C into a request to stop."""
     request = StopRequest()
     before = {number: signal.getsignal(number) for number in STOPPING_SIGNALS}
     request.listen()
@@ -86,7 +86,7 @@ def stopped_by_signals() -> Generator[StopRequest]:
 
 
 def new_state(name: str, kind: str, what: str, checkpoint: str, clock: Clock | None = None) -> PipelineState:
-    """Of this process."""
+    """The state of a pipeline in this process."""
     now = (clock or SystemClock()).now_ms()
     return PipelineState(
         name=name,
@@ -102,7 +102,7 @@ def new_state(name: str, kind: str, what: str, checkpoint: str, clock: Clock | N
 
 @dataclass(slots=True)
 class Watch:
-    """Reads what the queries report and keeps the pipeline's file."""
+    """Reads the progress of the queries and saves the pipeline's state."""
 
     registry: Registry
     state: PipelineState
@@ -138,9 +138,9 @@ class Watch:
 
 
 def new_batches(reports: Sequence[Any], last: int) -> list[Any]:
-    """The reports of batches that were run after the one of that number.
+    """The reports of batches after the one of that number.
 
-    A query that waits reports too, under the number of the batch to come: such a report has no time of a batch.
+    An idle query reports too, with the number of the next batch: such a report has no batch duration.
     """
     return [each for each in reports if each["batchId"] > last and BATCH_RUN in each["durationMs"]]
 
@@ -155,8 +155,8 @@ def run_to_end(
 ) -> PipelineState:
     """Wait until every query has ended by itself, one has failed, or a stop is requested; PipelineFailed if one failed.
 
-    ``restart`` starts the queries again where a Python worker of Spark's connected too late. They go on from their
-    checkpoints, so this repeats nothing.
+    ``restart`` starts the queries again if one of Spark's Python workers connected too late. They go on from their
+    checkpoints, so nothing is written twice.
     """
     for starts_left in reversed(range(WORKER_STARTS_MAX)):
         try:
@@ -175,15 +175,15 @@ def run_to_end(
 
 
 def _watch_to_end(
-    queries: Sequence[StreamingQuery], watch: Watch, request: StopRequest, tell: Callable[[PipelineState], None]
+    queries: Sequence[StreamingQuery], watch: Watch, request: StopRequest, on_progress: Callable[[PipelineState], None]
 ) -> PipelineState:
     while True:
         active = [query for query in queries if query.isActive]
-        tell(watch.look(queries))
-        # Ctrl-C reaches Spark's workers too, and what they say about it is no failure.
+        on_progress(watch.look(queries))
+        # Ctrl-C reaches Spark's workers too; their errors are not a failure.
         if request.wanted:
             stop_all(queries, seconds_max=BATCH_SECONDS_MAX)
-            tell(watch.look(queries))
+            on_progress(watch.look(queries))
             return watch.end("stopped")
         failed = _failed_query(queries)
         if failed:
@@ -195,7 +195,7 @@ def _watch_to_end(
 
 
 def started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """Start a query and wait until its first batch is planned; start it again where a worker was late.
+    """Start a query and wait until its first batch is planned; start it again if a worker was late.
 
     A batch is planned by the Python process of the query's source. Queries that are started one by one do not compete
     for the processor while these processes start.
@@ -218,7 +218,7 @@ def _is_planned(query: StreamingQuery) -> bool:
 
 
 def is_late_worker(error: BaseException) -> bool:
-    """Whether Spark gave up on a Python process that had not connected in time, as on a very busy machine."""
+    """Whether a Python process had not connected in time, as on a very busy machine."""
     return LATE_WORKER in str(error)
 
 
@@ -238,7 +238,7 @@ def _failed_query(queries: Sequence[StreamingQuery]) -> tuple[str, BaseException
 
 
 def stop_all(queries: Sequence[StreamingQuery], *, seconds_max: float = 0.0) -> None:
-    """Stop queries between two batches, if one ends in time: a batch that is cut short is repeated by the next run."""
+    """Stop queries between two batches if possible in time; the next run repeats an interrupted batch."""
     left = seconds_max
     for query in queries:
         while left > 0 and query.isActive and query.status["isTriggerActive"]:
@@ -249,7 +249,7 @@ def stop_all(queries: Sequence[StreamingQuery], *, seconds_max: float = 0.0) -> 
 
 
 def cause_of(error: BaseException) -> str:
-    """The line that says what is wrong: the last Python error that Java's stack quotes, else the first line."""
+    """The line with the cause: the last Python error in Java's stack trace, else the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     quoted = [line for line in lines if _is_python_error(line)]
     if quoted:
@@ -265,7 +265,7 @@ def _is_python_error(line: str) -> bool:
 
 
 def end_session(spark: SparkSession) -> None:
-    """Stop Spark and its Java, so that nothing outlives the command."""
+    """Stop Spark and its JVM, so that no process outlives the command."""
     spark.stop()
     process = release_gateway()
     if process is not None:

@@ -1,4 +1,4 @@
-"""What may change in a table's columns: new ones may come, old ones may stay empty, types stay."""
+"""Evolution of a table's schema: columns may be added or stay empty, and keep their types."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _types: Any = pyarrow.types
 
 
 def merged(held: Any, wanted: Any) -> Any:
-    """The Arrow schema of a table that holds one and is given the other; SchemaClash where a type changes."""
+    """The merged Arrow schema of a table and of rows to write; SchemaClash if a type changes."""
     return pyarrow.schema(_merged_fields(list(held), list(wanted), ""))
 
 
 def has_all(held: Any, wanted: Any) -> bool:
-    """Whether a table's columns are enough for what is written."""
+    """Whether a table has all columns of the rows to write."""
     return same(merged(held, wanted), held)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two schemas mean the same columns, whatever their formats call lists' elements."""
+    """Whether two schemas have the same columns; names of list elements do not count."""
     return len(one) == len(other) and all(
         left.name == right.name and _same_type(left.type, right.type) for left, right in zip(one, other, strict=True)
     )
 
 
 def is_partitionable(kind: Any) -> bool:
-    """Whether a column's values are texts that all readers understand."""
+    """Whether all readers understand a column's values as text in paths."""
     plain = _plain(kind)
     return bool(
         _types.is_string(plain) or _types.is_integer(plain) or _types.is_boolean(plain) or _types.is_date32(plain)
@@ -63,7 +63,7 @@ def _merged_type(held: Any, wanted: Any, path: str) -> Any:
         return held if _same_type(inner, held.value_type) else pyarrow.list_(inner)
     if not _same_type(held, wanted):
         raise SchemaClash(
-            f"the table has the column {path} as {held}, and what is written has it as {wanted}: "
+            f"the table has the column {path} as {held}, and the new rows have it as {wanted}: "
             "write to another table, or give the column another name"
         )
     return held
@@ -88,12 +88,12 @@ def _is_list(kind: Any) -> bool:
 
 
 def _plain(kind: Any) -> Any:
-    """The type that Spark has, of those that differ only in how much they can hold."""
+    """Spark's type among the types that differ only in their capacity."""
     if _types.is_large_string(kind) or _types.is_string_view(kind):
         return pyarrow.string()
     if _types.is_large_binary(kind) or _types.is_binary_view(kind):
         return pyarrow.binary()
     if _types.is_timestamp(kind) and kind.tz is not None:
-        # Zones of one meaning have several names.
+        # Equal time zones have several names.
         return pyarrow.timestamp(kind.unit, "UTC" if kind.tz in ("UTC", "+00:00", "Etc/UTC") else kind.tz)
     return kind

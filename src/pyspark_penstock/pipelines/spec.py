@@ -1,7 +1,7 @@
 """A pipeline declared in TOML: topics in, SQL or Python between, topics, tables or the terminal out.
 
-Everything that can be known without Spark and without brokers is checked here. An error names the key it is about, as
-``sinks.totals.mode``, and for a key or a name that is not known the nearest one that is.
+Everything that can be checked without Spark and brokers is checked here. An error names its key, such as
+``sinks.totals.mode``, and for an unknown key or name the nearest known one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ STREAM, TABLE = "stream", "table"
 
 
 class SpecError(PenstockRuntimeError):
-    """Something in the file; the message begins with the key."""
+    """An error in the file; the message begins with the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpec:
-    """A topic as a view. A ``table`` is a compacted topic: the last value of every key, as it is at each batch."""
+    """A topic as a view. A ``table`` is a compacted topic: the last value of every key at each batch."""
 
     name: str
     topics: tuple[str, ...]
@@ -52,7 +52,7 @@ class SourceSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
-    """A view made of others, by SQL or by a function of them."""
+    """A view of other views, by SQL or a Python function."""
 
     name: str
     sql: str = ""
@@ -96,11 +96,11 @@ class PipelineSpec:
     steps: tuple[StepSpec, ...] = ()
     sinks: tuple[SinkSpec, ...] = ()
     folder: Path = field(default_factory=Path)
-    """Where the file lies: relative paths and modules begin there."""
+    """The folder of the file, for relative paths and modules."""
 
 
 def read_spec(path: Path) -> PipelineSpec:
-    """SpecError for what is not TOML or not a pipeline."""
+    """Read and check a file; SpecError if it is not TOML or not a pipeline."""
     try:
         return parse_spec(tomllib.loads(path.read_text(encoding="utf-8")), folder=path.resolve().parent)
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def read_spec(path: Path) -> PipelineSpec:
     except RecursionError:
         raise SpecError(f"{path}: its tables or lists are nested too deeply") from None
     except ValueError as error:
-        # TOML that is none, bytes that are no text, and numbers with thousands of digits.
+        # Invalid TOML, invalid UTF-8, and numbers with thousands of digits.
         raise SpecError(f"{path}: {error}") from None
 
 
@@ -123,7 +123,7 @@ def parse_spec(found: Mapping[str, Any], *, folder: Path) -> PipelineSpec:
     top.done()
     name = head.text("name", required=True)
     if not NAME.fullmatch(name):
-        raise SpecError(f"pipeline.name: {name!r} is no name: letters, digits, '.', '_' and '-'")
+        raise SpecError(f"pipeline.name: {name!r} is not a name: letters, digits, '.', '_' and '-'")
     trigger = head.text("trigger", "1s")
     spec = PipelineSpec(
         name=name,
@@ -252,12 +252,12 @@ def _age_ms(part: Section) -> int:
 def _view_name(part: Section) -> str:
     name = part.path.rpartition(".")[2]
     if not VIEW_NAME.fullmatch(name):
-        raise SpecError(f"{part.path}: {name!r} is no name that SQL can use: letters, digits and '_'")
+        raise SpecError(f"{part.path}: {name!r} is not a name that SQL can use: letters, digits and '_'")
     return name
 
 
 def _delay(part: Section) -> str:
-    """As Spark reads it; checked here."""
+    """A checked delay in Spark's syntax."""
     text = part.text("watermark")
     return f"{duration_ms(text, f'{part.path}.watermark')} milliseconds" if text else ""
 
@@ -302,7 +302,7 @@ def _check_known(path: str, name: str, known: Sequence[str]) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A question about the nearest name, or those there are."""
+    """A hint with the nearest name, or all names."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:
@@ -313,14 +313,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def duration_ms(text: str, path: str) -> int:
     found = DURATION.fullmatch(text.strip())
     if found is None:
-        raise SpecError(f"{path}: {text!r} is no time such as 500ms, 10s, 2 minutes or 1h")
+        raise SpecError(f"{path}: {text!r} is not a time such as 500ms, 10s, 2 minutes or 1h")
     unit = found[2]
     name = "ms" if unit.startswith(("ms", "milli")) else unit[0]
     return int(float(found[1]) * _UNITS_MS[name])
 
 
 class Section:
-    """A table of the file. Keys that nobody has asked for are not known."""
+    """A table of the file, which refuses keys that were never read."""
 
     def __init__(self, path: str, given: object) -> None:
         if not isinstance(given, Mapping):
@@ -363,7 +363,7 @@ class Section:
         return tuple(values)
 
     def strings(self, key: str) -> dict[str, str]:
-        """A table of texts; numbers and flags are taken as theirs. A dotted key is a table of its own to TOML."""
+        """A table of texts; numbers and flags are converted. TOML reads a dotted key as a nested table."""
         found: dict[str, str] = {}
         self._flatten(self._take(key, dict, {}), self._at(key), "", found)
         return found
@@ -385,7 +385,7 @@ class Section:
         return [Section(f"{self._at(key)}.{name}", value) for name, value in found.items()]
 
     def done(self) -> None:
-        """SpecError for a key that nobody asked for."""
+        """SpecError for an unknown key."""
         for key in self.given:
             if key not in self._known:
                 raise SpecError(f"{self._at(key)}: is not known{nearest(key, self._known)}")

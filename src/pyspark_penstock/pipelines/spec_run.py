@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 DEAD_SUFFIX = "_dead_letters"
 UPDATES = "penstock-updates-"
-"""How sinks are named whose mode Spark gives to no sink written in Python."""
+"""The prefix of sinks whose mode Spark does not offer to sinks written in Python."""
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp")
 
 
 def check_spec(spec: PipelineSpec, bootstrap: str) -> None:
-    """What can be told without Spark: schemas, options of sources, functions. SpecError names the key."""
+    """Check schemas, options of sources and functions without Spark. SpecError names the key."""
     for source in spec.sources:
         try:
             options = ReadOptions.of(read_options(spec, source, bootstrap), streaming=source.read_as != TABLE)
@@ -71,7 +71,7 @@ def read_options(spec: PipelineSpec, source: SourceSpec, bootstrap: str) -> dict
 
 
 def find_function(step: StepSpec, folder: Path) -> Callable[..., Any]:
-    """The function of a Python step; its module is looked for beside the file first."""
+    """The function of a Python step; its module is searched beside the file first."""
     module, _, name = step.python.partition(":")
     path = f"steps.{step.name}.python"
     if str(folder) not in sys.path:
@@ -95,9 +95,9 @@ def start_pipeline(
     checkpoint: str,
     replays: Callable[[LakeTable], NeededBy] | None = None,
 ) -> list[StreamingQuery]:
-    """Every query running, or none: what Spark refuses is told with its key, and what has started is stopped.
+    """Start every query or none: an error of Spark is reported with its key, and started queries are stopped.
 
-    ``replays`` tells, of a table, which replays have still to read some of its files.
+    ``replays`` finds the replays that have yet to read some files of a table.
     """
     check_spec(spec, bootstrap)
     topics = {topic for each in spec.sources for topic in each.topics}
@@ -126,7 +126,7 @@ def start_pipeline(
 
 
 def with_key(path: str, act: Callable[[], Any]) -> Any:
-    """What Spark refuses, named by the key it comes from."""
+    """Report errors of Spark with the key that caused them."""
     from pyspark.errors import PySparkException
 
     try:
@@ -145,7 +145,7 @@ def _triggered(spec: PipelineSpec, writer: DataStreamWriter) -> DataStreamWriter
 
 
 def _source_view(spark: SparkSession, spec: PipelineSpec, source: SourceSpec, bootstrap: str) -> DataFrame:
-    """All the columns of the topic; the view has those of parsed values alone."""
+    """Create the view, with the columns of parsed values; returns the frame with all columns."""
     options = read_options(spec, source, bootstrap)
     path = f"sources.{source.name}"
     if source.read_as == TABLE:
@@ -159,16 +159,16 @@ def _source_view(spark: SparkSession, spec: PipelineSpec, source: SourceSpec, bo
 
 
 def _flat(frame: DataFrame, source: SourceSpec) -> DataFrame:
-    """The fields of values as columns, with ``_key`` and where the record was as ``_topic`` and so on."""
+    """The fields of values as columns, with ``_key``, ``_topic`` and the record's other columns."""
     parsed = frame if source.format == "binary" else frame.where(f"{VALUE_ERROR_COLUMN} IS NULL")
     value = "value.*" if source.schema else "value"
     return parsed.selectExpr(value, "CAST(key AS STRING) AS _key", *(f"{name} AS _{name}" for name in RECORD_COLUMNS))
 
 
 def _latest(frame: DataFrame, source: SourceSpec) -> DataFrame:
-    """Of every key the last value, and nothing of keys whose last value is null.
+    """The last value of every key, without keys whose last value is null.
 
-    In a partition offsets tell which is the last; where a key has moved to another one, only times can.
+    Within a partition offsets decide which is last; for a key that has moved to another partition, timestamps do.
     """
     good = frame if source.format == "binary" else frame.where(f"{VALUE_ERROR_COLUMN} IS NULL")
     there = good.groupBy("key", "topic", "partition").agg(_expression("max_by(struct(value, timestamp), offset) AS at"))
@@ -219,7 +219,7 @@ def _writer(
 ) -> DataStreamWriter:
     frame = spark.table(sink.source)
     if not frame.isStreaming:
-        raise SpecError(f"sinks.{sink.name}.from: {sink.source} is no stream: it reads tables alone")
+        raise SpecError(f"sinks.{sink.name}.from: {sink.source} is not a stream: it reads tables alone")
     if sink.topic:
         return _to_topic(spec, frame, sink, bootstrap)
     if sink.console:
@@ -237,7 +237,7 @@ def _writer(
 
 
 def _partitioned(frame: DataFrame, sink: SinkSpec, columns: Sequence[PartitionColumn]) -> DataFrame:
-    """A view with the columns that its table is partitioned by."""
+    """A view with the partition columns of its table."""
     path = f"sinks.{sink.name}.partition_by"
     for each in columns:
         if each.sql and each.name in frame.columns:
@@ -265,7 +265,7 @@ def _to_topic(spec: PipelineSpec, frame: DataFrame, sink: SinkSpec, bootstrap: s
         return writer.format("penstock").options(**options)
 
     def write(batch: DataFrame, number: int) -> None:
-        # The query's id is as old as its checkpoint, and so is the count of its batches.
+        # The query's id and its batch numbers both belong to its checkpoint.
         each_batch(f"{UPDATES}{query_id_of(batch)}", options)(batch, number)
 
     return writer.foreachBatch(write)

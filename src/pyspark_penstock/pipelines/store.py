@@ -1,4 +1,4 @@
-"""Files of a table, on this machine's disk or wherever Arrow reaches by an address: s3://, gs://, hdfs://."""
+"""Files of a table, on a local disk or at an address of Arrow's file systems: s3://, gs://, hdfs://."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _fs: Any = import_module("pyarrow.fs")
 SCHEME_MARK = "://"
 LOCAL_SCHEMES = ("file:",)
 HADOOP_S3_SCHEMES = ("s3a://", "s3n://")
-"""What Hadoop, and so Spark's checkpoints, call S3."""
+"""Hadoop's schemes for S3, which Spark's checkpoints use."""
 CONDITIONAL_PROTOCOLS = frozenset({"memory", "file", "local", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
 """File systems of fsspec that create an object only if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A file of a store: its path below the root, its size, and when it was written, where that is known."""
+    """A file of a store: its path below the root, its size, and its modification time, if it is known."""
 
     path: str
     size: int
@@ -32,7 +32,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Store:
-    """A folder of files. Travels to executors: only its address does, every process opens the file system anew."""
+    """A folder of files. Only its address is sent to executors; every process opens the file system itself."""
 
     root: str
     _opened: tuple[Any, str] | None = field(default=None, repr=False, compare=False)
@@ -42,7 +42,7 @@ class Store:
 
     @classmethod
     def at(cls, where: str) -> Store:
-        """A path relative to here means the same from everywhere else."""
+        """The store at a path or address; relative paths become absolute."""
         if where.startswith(LOCAL_SCHEMES):
             where = where.split(":", 1)[1]
             where = "/" + where.lstrip("/")
@@ -69,7 +69,7 @@ class Store:
         return f"{self.root.rstrip('/')}/{path}" if path else self.root
 
     def relative(self, uri: str) -> str:
-        """The path below the root of what may be an address, a full path or one below the root already."""
+        """The path below the root, of an address, a full path or a path below the root."""
         text = uri.split(":", 1)[1] if uri.startswith(LOCAL_SCHEMES) else uri
         if uri.startswith(LOCAL_SCHEMES):
             text = "/" + text.lstrip("/")
@@ -93,7 +93,7 @@ class Store:
         return bool(self.files.get_file_info(self.full(path)).type != _fs.FileType.NotFound)
 
     def read(self, path: str) -> bytes | None:
-        """What is in a file; None where there is none."""
+        """The content of a file; None if it does not exist."""
         try:
             with self.files.open_input_stream(self.full(path)) as stream:
                 return bytes(stream.read())
@@ -105,7 +105,7 @@ class Store:
         return None if raw is None else json.loads(raw)
 
     def list(self, path: str = "", suffix: str = "") -> Iterator[Entry]:
-        """Every file below a folder, in the order of their paths; nothing where there is no such folder."""
+        """Every file below a folder, in the order of their paths; nothing if the folder does not exist."""
         selector = _fs.FileSelector(self.full(path), recursive=True, allow_not_found=True)
         base = self.full("") + "/"
         found = [each for each in self.files.get_file_info(selector) if each.type == _fs.FileType.File]
@@ -120,9 +120,9 @@ class Store:
         self.files.create_dir(self.full(path).rpartition("/")[0], recursive=True)
 
     def write_json(self, path: str, value: Any) -> None:
-        """Replace a file whole: a reader sees the old text or the new one."""
+        """Replace a file atomically: a reader sees the old content or the new one."""
         self.make_parent(path)
-        # Object stores show a file when it is complete; on disks a rename does the same.
+        # Object stores publish only complete files; on disks a rename does the same.
         draft = f"{path}.draft" if self.is_local else path
         with self.files.open_output_stream(self.full(draft)) as stream:
             stream.write(json.dumps(value, separators=(",", ":")).encode())
@@ -140,7 +140,7 @@ class Store:
         return self.is_local or self._fsspec() is not None
 
     def _fsspec(self) -> Any:
-        """The file system of fsspec below Arrow's, where it creates objects conditionally."""
+        """The fsspec file system below Arrow's, if it can create objects conditionally."""
         handler = getattr(self.files, "handler", None)
         found = getattr(handler, "fs", None)
         if found is None:
@@ -149,7 +149,7 @@ class Store:
         return found if CONDITIONAL_PROTOCOLS.intersection([names] if isinstance(names, str) else names) else None
 
     def create_json(self, path: str, value: Any) -> bool:
-        """Create a file whole; False where there is one of that name, which stays as it is."""
+        """Create a file atomically; False if it exists, and then it stays unchanged."""
         self.make_parent(path)
         data = json.dumps(value, separators=(",", ":")).encode()
         if self.is_local:
@@ -168,7 +168,7 @@ class Store:
         return True
 
     def _create_local(self, full: str, data: bytes) -> bool:
-        """A link to a finished draft fails if the name is taken; where there are no links, an exclusive open does."""
+        """Hard-link a complete temporary file, which fails if the name exists; without links, open it exclusively."""
         folder, _, name = full.rpartition("/")
         draft = f"{folder}/.{name}.{os.getpid()}-{threading.get_ident()}"
         try:
@@ -187,12 +187,12 @@ class Store:
         return True
 
     def settle(self, path: str) -> None:
-        """Return when a file, or the names in a folder, would survive a loss of power, as on object stores."""
+        """Fsync a file, or the names in a folder; object stores need none."""
         if self.is_local:
             _settle(self.full(path))
 
     def move(self, source: str, target: str) -> None:
-        """Move a file; one that is at its target already was moved by another process."""
+        """Move a file; another process may have moved it already."""
         self.make_parent(target)
         try:
             self.files.move(self.full(source), self.full(target))
@@ -201,7 +201,7 @@ class Store:
                 raise
 
     def delete(self, path: str) -> None:
-        """Delete a file; one that is not there is deleted already."""
+        """Delete a file if it exists."""
         try:
             self.files.delete_file(self.full(path))
         except FileNotFoundError:

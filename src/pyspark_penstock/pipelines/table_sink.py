@@ -1,4 +1,4 @@
-"""A lake table at the end of a streaming query: every batch is in it once, however often it is tried."""
+"""A lake table as the sink of a streaming query: every batch is in it once, however often it is retried."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MAINTENANCE_BATCHES = 8
-"""How many batches pass between two looks for small files and old snapshots."""
+"""The number of batches between two compactions and expirations."""
 
 
 class DeadLetters(Protocol):
-    """Where the rows go that do not parse. Tasks write them to files, in the same pass as the other rows."""
+    """The destination of rows that do not parse. Tasks write them to files, in the same pass as the other rows."""
 
     def writing(self, schema: Any, batch: Batch) -> RowWriting:
         """Where the tasks of a batch write, given the Arrow schema of its rows."""
         ...
 
     def commit(self, spark: SparkSession, batch: Batch, files: Sequence[DataFile]) -> None:
-        """Take in the files of a batch, once however often it is tried."""
+        """Add the files of a batch, once however often it is retried."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class TableSink:
-    """A function for ``foreachBatch``. It lives in the driver."""
+    """A function for ``foreachBatch``, in the driver."""
 
     table: LakeTable
     partition_by: Sequence[str]
     is_archive: bool = False
     """Whether rows are records of topics, each with its topic, partition and offset."""
     topic_ids: Callable[[], Mapping[str, str]] | None = None
-    """Of archives: the ids of the topics as they are now; LakeError where the table holds other topics of that name."""
+    """For archives: the current ids of the topics; LakeError if the table holds other topics of that name."""
     error_column: str = ""
-    """Rows with a value here are dead letters; the column itself is not part of the table."""
+    """Rows with a value in this column are dead letters; the column is not part of the table."""
     dropped: Sequence[str] = ()
     """Columns that dead letters need and the table does not."""
     dead_letters: DeadLetters | None = None
     compacts: bool = False
     maintain: Callable[[], object] | None = None
-    """Called now and then, between two batches."""
+    """Called at intervals, between two batches."""
     _topic_ids: Mapping[str, str] | None = field(default=None, init=False)
     _swept: bool = field(default=False, init=False)
 
     def prepare(self, frame: DataFrame) -> None:
-        """Create the table, or check that the rows fit it; before the query starts, where a refusal is seen at once."""
+        """Create the table, or check that the rows fit it; called before the query starts."""
         schema = self._schema(frame)
         check_partition_columns(schema, self.partition_by)
         self.table.prepare(schema, self.partition_by)
@@ -74,7 +74,7 @@ class TableSink:
         ids = {topic: each for topic, each in self._topic_ids.items() if topic in read}
         self.table.commit(batch, written.files, Held(offsets=written.ends, topic_ids=ids))
         if not self._swept:
-            # Only the first batch of a run can have been tried before.
+            # Only the first batch of a run can be a retry.
             self.table.sweep(batch, written.files)
             self._swept = True
         if number % MAINTENANCE_BATCHES == MAINTENANCE_BATCHES - 1:
@@ -107,7 +107,7 @@ class TableSink:
         return frame.drop(self.error_column, *self.dropped)
 
     def _schema(self, frame: DataFrame) -> Any:
-        """Arrow's, of what the table holds."""
+        """The Arrow schema of the table's rows."""
         return _arrow(self._kept(frame))
 
 
@@ -116,7 +116,7 @@ def _arrow(frame: DataFrame) -> Any:
 
 
 def check_partition_columns(schema: Any, names: Sequence[str]) -> None:
-    """LakeError for a column whose values do not stand for themselves in paths and logs."""
+    """LakeError for a column whose values have no unambiguous text in paths and logs."""
     for name in names:
         if name in schema.names and not schemas.is_partitionable(schema.field(name).type):
             raise LakeError(

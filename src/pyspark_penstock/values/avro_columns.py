@@ -1,4 +1,4 @@
-"""Columns of Avro's types: what the codec decodes as Arrow arrays, and Arrow arrays as what the codec encodes."""
+"""Columns of Avro's types: converts decoded values to Arrow arrays, and Arrow arrays to values to encode."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pyspark_penstock.values.misfit import Misfit
 from pyspark_penstock.values.times import DAYS_MAX, DAYS_MIN, MOMENT_US_MAX, MOMENT_US_MIN, check_range
 
 DECIMAL_BYTES = 16
-"""Of a decimal in Arrow: a signed integer, the lowest byte first."""
+"""The size of a decimal in Arrow: a signed little-endian integer."""
 
 Builder = Callable[[Any], Build]
-"""For an Arrow type: how a column is built of what the codec decodes."""
+"""For an Arrow type: builds a column from decoded values."""
 Values = Callable[[Any], list[Any]]
-"""What the codec encodes, of an Arrow array; null is None."""
+"""The values to encode of an Arrow array; null is None."""
 
 
 # Reading
@@ -94,7 +94,7 @@ def decimals(path: str) -> Builder:
 
 
 def _or_each(whole: Build, one_by_one: Build) -> Build:
-    """Build a column as a whole; where that fails, value by value, to find out which do not fit."""
+    """Build a column as a whole; if that fails, value by value, to find those that do not fit."""
 
     def build(values: list[Any]) -> Any:
         try:
@@ -106,7 +106,7 @@ def _or_each(whole: Build, one_by_one: Build) -> Build:
 
 
 def _decimal_bytes(raw: bytes) -> bytes:
-    """A signed integer of any length, the highest byte first, as Arrow has it."""
+    """A signed big-endian integer of any length, in Arrow's form."""
     if not raw:
         return bytes(DECIMAL_BYTES)
     fill = b"\xff" if raw[0] & 0x80 else b"\0"
@@ -126,7 +126,7 @@ def as_they_are(array: Any) -> list[Any]:
 
 
 def integers(bits: int, unit: int) -> Values:
-    """Dates and timestamps as numbers in a unit of so many microseconds; what is below the unit is cut off."""
+    """Dates and timestamps as numbers in a unit of so many microseconds, truncated."""
     kind = pyarrow.int32() if bits == 32 else pyarrow.int64()
 
     def values(array: Any) -> list[Any]:
@@ -150,7 +150,7 @@ def symbol_indexes(symbols: Sequence[str]) -> Values:
 
 
 def decimal_bytes(size: int | None) -> Values:
-    """Unscaled integers as bytes: as few as each needs, or always so many."""
+    """Unscaled integers as bytes: as few as each needs, or a fixed number."""
 
     def encode(number: int) -> bytes:
         try:
@@ -194,7 +194,7 @@ def maps(value: Values) -> Values:
 
 
 def _places(array: Any) -> list[tuple[int, int] | None]:
-    """For each row of a list or map array: from where to where its elements are, or None where it is null."""
+    """For each row of a list or map array: the range of its elements, or None for null."""
     ends = array.offsets.to_pylist()
     marks = array.is_valid().to_pylist()
     return [(ends[row], ends[row + 1]) if mark else None for row, mark in enumerate(marks)]

@@ -12,7 +12,7 @@ from pyspark_penstock.values.misfit import Misfit
 
 
 def avro_decoder(schema: AvroSchema) -> Callable[[bytes | None], Any]:
-    """Decode one value to a dictionary of plain values. It must end where its record ends."""
+    """Decode one value to a dictionary of plain values. No bytes may follow the record."""
     schemaless_reader = fastavro().schemaless_reader
     plain = schema.plain
 
@@ -23,7 +23,7 @@ def avro_decoder(schema: AvroSchema) -> Callable[[bytes | None], Any]:
         try:
             found: Any = schemaless_reader(stream, plain, None)
         except Exception as error:
-            raise Misfit(f"no such Avro: {type(error).__name__}: {error}") from None
+            raise Misfit(f"not valid Avro: {type(error).__name__}: {error}") from None
         if stream.tell() != len(raw):
             raise Misfit(f"{len(raw) - stream.tell()} bytes follow the Avro record")
         return found
@@ -32,7 +32,7 @@ def avro_decoder(schema: AvroSchema) -> Callable[[bytes | None], Any]:
 
 
 def avro_encoder(schema: AvroSchema) -> Callable[[Any], bytes]:
-    """Encode one dictionary of plain values; Misfit where a field is null that may not be."""
+    """Encode one dictionary of plain values; Misfit if a required field is null."""
     schemaless_writer = fastavro().schemaless_writer
     plain = schema.plain
 

@@ -1,8 +1,8 @@
-"""Avro schemas as Spark's types, for those that have one.
+"""Converts Avro schemas to Spark's types.
 
-A schema is turned into a *plain* one for the codec: every name is written out, logical types are the numbers and bytes
-they stand for, and an enum is the index of its symbol. The encoding is the same, and the conversions are ours: they
-work on whole columns and check what a codec leaves to its caller.
+The codec gets a *plain* schema: names are resolved, logical types are their underlying numbers and bytes, and an enum
+is the index of its symbol. The encoding is the same, and our own conversions work on whole columns and check what a
+codec leaves to its caller.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark_penstock.values import gather
 from pyspark_penstock.values.schema_text import field_path
 
 DEPTH_MAX = 32
-"""Records within records; a schema that names itself has no end."""
+"""The deepest nesting of records; a recursive schema has no end."""
 DECIMAL_DIGITS_MAX = 38
 _PRIMITIVES: dict[str, spark.DataType] = {
     "boolean": spark.BooleanType(),
@@ -40,7 +40,7 @@ class AvroType:
 
     spark_type: spark.DataType
     plain: Any
-    """The schema that the codec is given."""
+    """The plain schema for the codec."""
     builder: columns.Builder
     values: columns.Values
     is_nullable: bool = False
@@ -48,7 +48,7 @@ class AvroType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroSchema:
-    """The schema of a record, as its codec wants it and as Spark sees it."""
+    """The schema of a record, for the codec and for Spark."""
 
     text: str
     plain: Any
@@ -58,14 +58,14 @@ class AvroSchema:
 
     @classmethod
     def of(cls, text: str, option: str = "value.schema") -> Self:
-        """WrongOption where it is no Avro schema, or one without a type in Spark."""
+        """Parse a schema; WrongOption if it is not an Avro schema, or has a type that Spark lacks."""
         try:
             parsed: Any = fastavro().parse_schema(json.loads(text))
         except Exception as error:
-            raise WrongOption(f"Option '{option}' is no Avro schema: {error}") from error
+            raise WrongOption(f"Option '{option}' is not an Avro schema: {error}") from error
         found = _Walk(option).of(parsed, "", 0)
         if not isinstance(found.spark_type, spark.StructType):
-            raise WrongOption(f"Option '{option}' is no Avro record")
+            raise WrongOption(f"Option '{option}' is not an Avro record")
         return cls(
             text=text,
             plain=fastavro().parse_schema(found.plain),
@@ -76,7 +76,7 @@ class AvroSchema:
 
 
 class _Walk:
-    """A walk through a schema; names that it has met may be referred to later."""
+    """A walk through a schema, which remembers named types for later references."""
 
     def __init__(self, option: str) -> None:
         self._option = option
@@ -85,7 +85,7 @@ class _Walk:
 
     def of(self, schema: Any, path: str, depth: int) -> AvroType:
         if depth > DEPTH_MAX:
-            raise self._wrong(f"{path} is nested more than {DEPTH_MAX} deep, or without an end")
+            raise self._wrong(f"{path} is nested more than {DEPTH_MAX} deep, or recursive")
         if isinstance(schema, list):
             return self._union(list(cast("Any", schema)), path, depth)
         if isinstance(schema, str):
@@ -96,8 +96,8 @@ class _Walk:
             raise self._wrong(f"{path} is of type {schema}, which is not read here")
         return self._complex(cast("dict[str, Any]", schema), path, depth)
 
-    def _wrong(self, words: str) -> WrongOption:
-        return WrongOption(f"Option '{self._option}': {words}")
+    def _wrong(self, message: str) -> WrongOption:
+        return WrongOption(f"Option '{self._option}': {message}")
 
     def _union(self, branches: list[Any], path: str, depth: int) -> AvroType:
         others = [branch for branch in branches if branch != "null"]
@@ -141,7 +141,7 @@ class _Walk:
                 return self.of(kind, path, depth + 1)
 
     def _logical(self, schema: dict[str, Any], path: str) -> AvroType | None:
-        """A logical type; None where there is none, or one that its type cannot have, which Avro ignores."""
+        """A logical type; None if there is none, or one that does not fit its type, which Avro ignores."""
         match schema["type"], schema.get("logicalType"):
             case ("bytes" | "fixed") as kind, "decimal":
                 precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
@@ -172,12 +172,12 @@ class _Walk:
 
     def _fixed(self, schema: dict[str, Any], path: str) -> dict[str, Any]:
         if int(schema["size"]) < 1:
-            # An array of these would hold any number of elements in no bytes.
+            # An array of these could have any number of elements in no bytes.
             raise self._wrong(f"{path} is fixed of no bytes")
         return {"type": "fixed", "name": self._name(), "size": int(schema["size"])}
 
     def _name(self) -> str:
-        """Names are not encoded; these cannot clash."""
+        """A unique name; names are not encoded."""
         self._names_given += 1
         return f"n{self._names_given}"
 
@@ -271,7 +271,7 @@ def _record_of(struct: spark.StructType, name: str, path: str) -> dict[str, Any]
     for each in struct.fields:
         inner = field_path(path, each.name)
         if not (each.name.isascii() and each.name.isidentifier()):
-            raise WrongOption(f"{inner} is no name in Avro: letters, digits and '_', and no digit first")
+            raise WrongOption(f"{inner} is not a name in Avro: letters, digits and '_', and no digit first")
         fields.append({"name": each.name, "type": ["null", _of_spark(each.dataType, f"{name}_{each.name}", inner)]})
         fields[-1]["default"] = None
     return {"type": "record", "name": name, "fields": fields}

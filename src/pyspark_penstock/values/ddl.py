@@ -1,4 +1,4 @@
-"""Schemas as columns of a CREATE TABLE: ``id bigint NOT NULL, at struct<x: double, y: double> COMMENT 'where'``.
+"""Parses schemas in the syntax of CREATE TABLE: ``id bigint NOT NULL, at struct<x: double> COMMENT 'where'``.
 
 Spark parses them in its JVM, which the processes of a Python data source do not have. A test compares the two.
 """
@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from pyspark.sql import types as spark
 
 DEPTH_MAX = 32
-"""Types within types."""
+"""The deepest nesting of types."""
 DEFAULT = "CURRENT_DEFAULT"
 """Where Spark keeps the text of a column's default, in the metadata of its field."""
 _TOKEN = re.compile(
@@ -60,17 +60,17 @@ _REFUSED = {
 
 
 def parse_ddl(text: str) -> spark.StructType:
-    """The struct of these columns; ValueError where they are none."""
+    """The struct of these columns; ValueError if they do not parse."""
     return _Parser(text).columns()
 
 
 def literal_json(text: str, name: str = "the column") -> str:
-    """A literal of SQL, as the text of a JSON value; ValueError where it is none."""
+    """An SQL literal as the text of a JSON value; ValueError if it is not a literal."""
     return _Parser(text).literal(name)
 
 
 class _Token:
-    """A piece of the text: what kind it is, what it says, and where it begins and ends."""
+    """A token: its kind, its text, and where it begins and ends."""
 
     def __init__(self, kind: str, text: str, start: int, end: int) -> None:
         self.kind = kind
@@ -96,7 +96,7 @@ class _Parser:
         while True:
             found = _TOKEN.match(text, pos)
             if found is None:
-                raise ValueError(f"{text[pos:].strip()[:20]!r} is no column")
+                raise ValueError(f"{text[pos:].strip()[:20]!r} is not a column")
             kind = found.lastgroup
             assert kind is not None, "one of the groups has matched"
             if kind == "end":
@@ -107,7 +107,7 @@ class _Parser:
         self._depth = 0
 
     def columns(self) -> spark.StructType:
-        # The whole may stand in struct<...>, as Spark prints it.
+        # Spark prints the whole schema in struct<...>.
         if self._peek().is_word("struct") and self._peek(1).is_sign("<"):
             kind = self._type()
             assert isinstance(kind, spark.StructType), "a struct"
@@ -136,7 +136,7 @@ class _Parser:
         return spark.StructField(name.text, kind, nullable, metadata or None)
 
     def _clauses(self, name: str) -> tuple[bool, dict[str, Any]]:
-        """What follows a column's type: each at most once, in any order."""
+        """The clauses after a column's type: each at most once, in any order."""
         nullable = True
         metadata: dict[str, Any] = {}
         while (token := self._peek()).kind == "word":
@@ -188,7 +188,7 @@ class _Parser:
             if token.text.lower() in ("date", "timestamp", "timestamp_ntz") and following.kind in ("single", "double"):
                 return json.dumps(self._next().text)
         raise ValueError(
-            f"the DEFAULT of {name} is no literal: a number, a string, a date, a timestamp, true, false, null"
+            f"the DEFAULT of {name} is not a literal: a number, a string, a date, a timestamp, true, false, null"
         )
 
     def _type(self) -> spark.DataType:
@@ -225,12 +225,12 @@ class _Parser:
             case _ if name in _SIMPLE:
                 return _SIMPLE[name]
             case _ if name in _REFUSED:
-                raise ValueError(f"{name!r} is no type that is read here: {_REFUSED[name]}")
+                raise ValueError(f"{name!r} is not a supported type: {_REFUSED[name]}")
             case _:
                 self._at -= 1
                 if not name:
                     self._fail()
-                raise ValueError(f"{name!r} is no type that is read here")
+                raise ValueError(f"{name!r} is not a supported type")
 
     def _struct(self) -> spark.StructType:
         self._expect("<")
@@ -261,7 +261,7 @@ class _Parser:
         length = self._number()
         self._expect(")")
         if length < 1:
-            raise ValueError(f"{name}({length}) has room for nothing")
+            raise ValueError(f"{name}({length}) is too short")
         return length
 
     def _number(self) -> int:
@@ -292,7 +292,7 @@ class _Parser:
 
 
 def _json_number(text: str) -> str:
-    """SQL writes .5 and 1. where JSON does not."""
+    """Add the digits to .5 and 1. that JSON requires and SQL does not."""
     whole, point, rest = text.partition(".")
     if not point:
         return whole.lstrip("0") or "0"

@@ -15,11 +15,11 @@ from pyspark_penstock.values.avro_schema import AvroSchema, avro_schema
 from pyspark_penstock.values.json_text import json_texts
 
 Encode = Callable[[Any], Any]
-"""From an Arrow array of structs to one of bytes; a null row is null. Misfit where a row cannot be encoded."""
+"""From an Arrow array of structs to one of bytes; a null row is null. Misfit if a row cannot be encoded."""
 
 
 def value_encoder(part: str, kind: spark.DataType, wanted: ValueFormat) -> Encode:
-    """How a column, ``key`` or ``value``, is encoded; WrongOption where its type cannot be."""
+    """The encoder of a column, ``key`` or ``value``; WrongOption if its type cannot be encoded."""
     if wanted.name == "string":
         if not isinstance(kind, spark.StringType):
             raise WrongOption(f"{part} is of type {kind.simpleString()}, and '{part}.format' string takes a string")
@@ -48,7 +48,8 @@ def _avro(part: str, kind: spark.StructType, wanted: ValueFormat) -> Encode:
 
 
 def _check_same(given: spark.DataType, wanted: spark.DataType, path: str, option: str) -> None:
-    """A column has the fields of the schema, in any order, and their types; a smaller integer is an int."""
+    """WrongOption unless a column has the fields of the schema, in any order, and their types; a small integer is an
+    int."""
     match given, wanted:
         case spark.StructType(), spark.StructType():
             missing = [each for each in wanted.names if each not in given.names]
@@ -76,7 +77,7 @@ def _check_same(given: spark.DataType, wanted: spark.DataType, path: str, option
 
 
 def batch_encoder(schema: spark.StructType, formats: Mapping[str, ValueFormat]) -> Callable[[Any], Any]:
-    """Encodes the columns ``key`` and ``value`` of Arrow batches that have a format; the others stay as they are."""
+    """Encodes the columns ``key`` and ``value`` of Arrow batches if they have a format."""
     kinds = {each.name.lower(): each.dataType for each in schema.fields}
     encoders = {part: value_encoder(part, kinds[part], each) for part, each in formats.items() if part in kinds}
 

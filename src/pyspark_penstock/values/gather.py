@@ -1,7 +1,7 @@
-"""Columns from decoded rows: one list of Python objects for each leaf of a type, and one call of Arrow for each list.
+"""Builds columns from decoded rows: one list of Python objects for each leaf type, and one call of Arrow for each list.
 
-A `Build` makes an Arrow array of a list of values, None for null. Where some of them do not fit it raises Unfit with
-the places of those, and the caller builds again without them.
+A `Build` makes an Arrow array of a list of values, None for null. If some do not fit it raises Unfit with their
+indexes, and the caller builds again without them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Get = Callable[[Any], Any]
 
 
 def leaf(arrow_type: Any, path: str = "") -> Build:
-    """Values that Arrow takes as they are."""
+    """Values that Arrow takes unchanged."""
 
     def build(values: list[Any]) -> Any:
         try:
@@ -33,7 +33,7 @@ def leaf(arrow_type: Any, path: str = "") -> Build:
 
 
 def each(arrow_type: Any, convert: Convert, path: str = "") -> Build:
-    """Values that are converted one by one to what Arrow takes."""
+    """Values that are converted one by one for Arrow."""
     whole = leaf(arrow_type, path)
 
     def build(values: list[Any]) -> Any:
@@ -103,7 +103,7 @@ def _present(values: list[Any]) -> list[Any]:
 
 
 def _built(build: Build, items: list[Any], values: list[Any]) -> Any:
-    """Build what is inside of the values; what does not fit there is said of the value it is in."""
+    """Build the elements of the values; an element that does not fit is reported for its value."""
     try:
         return build(items)
     except Unfit as error:
@@ -112,7 +112,7 @@ def _built(build: Build, items: list[Any], values: list[Any]) -> Any:
 
 
 def _nested(arrow_type: Any, values: list[Any], child: Any) -> Any:
-    """An array whose rows are so many rows of its child each."""
+    """An array of lists over the rows of its child."""
     ends: Any = numpy.zeros(len(values) + 1, numpy.int64)
     numpy.cumsum([0 if value is None else len(value) for value in values], out=ends[1:])
     nulls = [value is None for value in values]

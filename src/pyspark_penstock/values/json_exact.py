@@ -1,8 +1,8 @@
-"""JSON read exactly: the definition of what a value means, and the way of the rows that `json_fast` refuses.
+"""The exact JSON reader: the definition of what a value means, for the rows that the fast readers reject.
 
 Each field is cut out as the text it was written in, and the text is converted. So a number in a string column keeps its
-digits, and an object or an array its spelling, as with Spark's `from_json`. Where we differ from `from_json`, we refuse
-what it changes in silence; docs/spark.md has the list.
+digits, and an object or an array its spelling, as with Spark's `from_json`. The differences from `from_json` are values
+that it silently changes and we refuse; docs/spark.md has the list.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark_penstock.values.schema_text import field_path
 from pyspark_penstock.values.times import day_number, epoch_us, local_moment_us, moment_us
 
 Convert = Callable[[bytes], Any]
-"""From the text of one JSON value to what Arrow takes for a type. Null becomes None; Misfit where it does not fit."""
+"""From the text of one JSON value to Arrow's value for a type. Null becomes None; Misfit if it does not fit."""
 
 FLOAT_MAX = 3.4028234663852886e38
 _FLOAT_END = 3.4028235677973366e38
@@ -36,7 +36,7 @@ INTEGER_BITS: dict[type[spark.DataType], int] = {
     spark.LongType: 64,
 }
 _INTEGER_CHARS_MAX = 20
-"""Of the longest integer of 64 bits, with its sign; longer ones are not converted to see that they do not fit."""
+"""Characters of the longest 64-bit integer, with its sign; longer ones are refused without conversion."""
 _NOT_FINITE = {
     "NaN": math.nan,
     "Infinity": math.inf,
@@ -69,7 +69,7 @@ _entries: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder(dict[str, msg
 
 
 def check_defaults(kind: spark.DataType, path: str = "") -> None:
-    """Misfit or ValueError where a DEFAULT is no value of its column."""
+    """Misfit or ValueError if a DEFAULT does not fit its column."""
     match kind:
         case spark.StructType():
             for each in kind.fields:
@@ -86,7 +86,7 @@ def check_defaults(kind: spark.DataType, path: str = "") -> None:
 
 
 def exact_reader(schema: spark.StructType) -> Callable[[bytes], Any]:
-    """Read one value: the dictionary of its fields as Arrow takes it, or an exception that says what does not fit."""
+    """Read one value to a dictionary of fields for Arrow, or raise an exception that says what does not fit."""
     convert = _struct(schema, "")
 
     def read(raw: bytes) -> Any:
@@ -125,7 +125,7 @@ def _check(raw: bytes) -> None:
 
 
 def _without_lone_surrogates(raw: bytes) -> bytes:
-    """Put U+FFFD where one half of a surrogate pair is written without the other: UTF-8 has no bytes for it."""
+    """Replace unpaired surrogates by U+FFFD: UTF-8 cannot encode them."""
     found = list(_ESCAPE.finditer(raw))
     codes = [int(each[1], 16) if each[1] else -1 for each in found]
     pieces: list[bytes] = []
@@ -181,7 +181,7 @@ def _converter(kind: spark.DataType, path: str) -> Convert:
         case spark.DateType():
             return _of(b'"', path, lambda raw: day_number(_text(raw), path))
         case _:
-            assert isinstance(kind, spark.BinaryType), f"{kind} was let pass"
+            assert isinstance(kind, spark.BinaryType), f"{kind} is not supported"
             return _of(b'"', path, lambda raw: _base64(_text(raw), path))
 
 
@@ -211,7 +211,7 @@ def _nullable(convert: Convert, path: str, is_nullable: bool) -> Convert:
 
 
 def can_be_renamed(name: str) -> bool:
-    """Whether msgspec finds a field of this name in an object without a dictionary of it."""
+    """Whether msgspec can decode a field of this name to an attribute of a struct."""
     return not any(each in '\\"' or each < " " for each in name)
 
 
@@ -220,11 +220,11 @@ class _Field:
     name: str
     convert: Convert
     missing: msgspec.Raw
-    """What stands for a field that is not there."""
+    """A field and its value if it is missing."""
 
 
 def default_of(field: spark.StructField) -> bytes:
-    """The JSON that stands for a field that is missing: its DEFAULT, or null."""
+    """The JSON of a missing field: its DEFAULT, or null."""
     text = (field.metadata or {}).get(DEFAULT)
     return b"null" if text is None else literal_json(str(text), field.name).encode()
 
@@ -260,7 +260,7 @@ def _struct(kind: spark.StructType, path: str) -> Convert:
 
 
 def _object(path: str, convert: Convert) -> Convert:
-    # The whole value may stand between spaces, and what is no JSON at all is for the decoder to say.
+    # Spaces may surround the whole value, and the decoder reports invalid JSON.
     return convert if not path else _of(b"{", path, convert)
 
 
@@ -270,14 +270,14 @@ def _string(raw: bytes) -> str | None:
     return None if raw == b"null" else raw.decode()
 
 
-def _bounded_string(length: int, words: str, path: str) -> Convert:
+def _bounded_string(length: int, type_name: str, path: str) -> Convert:
     def convert(raw: bytes) -> str | None:
         text = _string(raw)
         if text is None or len(text) <= length:
             return text
-        # As Spark: spaces at the end may be cut off, nothing else.
+        # As in Spark, only trailing spaces may be cut off.
         if len(text.rstrip(" ")) > length:
-            raise Misfit(f"{path} is longer than {words}")
+            raise Misfit(f"{path} is longer than {type_name}")
         return text[:length]
 
     return convert
@@ -296,7 +296,7 @@ def _integer(bits: int, path: str) -> Convert:
     return _of(b"-0123456789", path, convert)
 
 
-def _floating(bound: float, words: str, path: str) -> Convert:
+def _floating(bound: float, type_name: str, path: str) -> Convert:
     def convert(raw: bytes) -> float:
         if raw[0] == ord('"'):
             named = _NOT_FINITE.get(_text(raw))
@@ -306,16 +306,16 @@ def _floating(bound: float, words: str, path: str) -> Convert:
         # The integer -0 is the integer 0.
         found = 0.0 if raw == b"-0" else float(raw)
         if abs(found) >= bound:
-            raise Misfit(f"{path} does not fit {words}")
+            raise Misfit(f"{path} does not fit {type_name}")
         return found
 
     return _of(b'"-0123456789', path, convert)
 
 
 def decimal_of(value: Decimal, kind: spark.DecimalType, path: str) -> Decimal:
-    """Rounded half up to the scale, as Spark does; Misfit where it has too many digits before the point."""
+    """Rounded half up to the scale, as Spark does; Misfit if it has too many digits before the point."""
     if not value.is_finite():
-        raise Misfit(f"{path} is no number of {kind.simpleString()}")
+        raise Misfit(f"{path} is not a number of {kind.simpleString()}")
     if value and value.adjusted() > kind.precision - kind.scale:
         raise Misfit(f"{path} does not fit {kind.simpleString()}")
     rounded = value.quantize(Decimal((0, (1,), -kind.scale)), context=_DECIMALS)
@@ -330,7 +330,7 @@ def _decimal(kind: spark.DecimalType, path: str) -> Convert:
         try:
             found = Decimal(text)
         except DecimalException:
-            raise Misfit(f"{path} is no number of {kind.simpleString()}") from None
+            raise Misfit(f"{path} is not a number of {kind.simpleString()}") from None
         return decimal_of(found, kind, path)
 
     return _of(b'"-0123456789', path, convert)
@@ -349,4 +349,4 @@ def _base64(text: str, path: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
-        raise Misfit(f"{path} is no base64") from None
+        raise Misfit(f"{path} is not base64") from None

@@ -1,6 +1,6 @@
-"""JSON read fast: msgspec decodes a value straight to the fields that are asked for, Arrow converts whole columns.
+"""A fast JSON reader: msgspec decodes a value straight to the fields of the schema, Arrow converts whole columns.
 
-Whatever this accepts means the same as in `json_exact`, which a property test holds; whatever it refuses is read there.
+A value that it accepts has the result of `json_exact`, which a property test checks; other values are read there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pyspark_penstock.values.times import (
 
 _INT64: Any = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _ASK = object()
-"""Stands in a column for what fits no type, so that its row is refused."""
+"""The place holder in a column for a value that fits no type, so that its row is refused."""
 _FLOAT32: Any = Annotated[float, msgspec.Meta(ge=-FLOAT_MAX, le=FLOAT_MAX)]
 
 
@@ -47,7 +47,7 @@ class FastJson:
 
 
 def fast_decoder(schema: spark.StructType, arrow_type: Any) -> FastJson | None:
-    """None where a field's name is one that msgspec does not look for."""
+    """None if msgspec cannot decode a field's name."""
     if not _has_plain_names(schema):
         return None
     python, build = _struct(schema, arrow_type)
@@ -78,7 +78,7 @@ def _struct(kind: spark.StructType, arrow_type: Any) -> tuple[Any, Build]:
         is_required = not each.nullable and missing == b"null"
         fields.append((name, python) if is_required else (name, python, _default(missing, python)))
         gathered.append((attrgetter(name), build))
-    # Without a default first, as Python's classes have it; names are what counts.
+    # Fields without a default come first, as in Python's classes; the order does not matter.
     fields.sort(key=len)
     rename = {f"f{index}": each.name for index, each in enumerate(kind.fields)}
     return msgspec.defstruct("Row", fields, rename=rename, gc=False), gather.structs(arrow_type, gathered)
@@ -90,7 +90,7 @@ def _default(missing: bytes, python: Any) -> Any:
     try:
         return msgspec.json.decode(missing, type=python)
     except msgspec.DecodeError:
-        # One that only the exact reader takes, which will be asked whenever the field is missing.
+        # A default that only the exact reader accepts, which reads all rows without the field.
         return _ASK
 
 
@@ -129,7 +129,7 @@ def _typed(kind: spark.DataType, arrow_type: Any) -> tuple[Any, Build]:
         case spark.DateType():
             return str, _texts(arrow_type, day_number, DAYS_MIN, DAYS_MAX)
         case _:
-            assert isinstance(kind, spark.BinaryType), f"{kind} was let pass"
+            assert isinstance(kind, spark.BinaryType), f"{kind} is not supported"
             return bytes, gather.leaf(arrow_type)
 
 
@@ -166,7 +166,7 @@ def _moments(arrow_type: Any) -> Build:
 
 
 def _decimals(kind: spark.DecimalType, arrow_type: Any) -> Build:
-    """Decimals: Arrow takes those that have no more digits than the type, others are rounded one by one."""
+    """Decimals: Arrow converts those with no more digits than the type, others are rounded one by one."""
     one_by_one = gather.each(arrow_type, lambda value: decimal_of(value, kind, ""))
 
     def build(values: list[Any]) -> Any:

@@ -1,6 +1,6 @@
 """JSON scanned to Arrow without an object for each value, by the compiled `penstock.wire.json_columns`.
 
-Whatever this accepts means the same as in `json_exact`, which a property test holds; whatever it refuses is read there.
+A value that it accepts has the result of `json_exact`, which a property test checks; other values are read there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DECIMAL_MAX = 10**18 - 1
 
 
 def json_scan(schema: spark.StructType, arrow_type: Any) -> JsonScan | None:
-    """None where the scanner is not compiled, or does not read a type of the schema."""
+    """None if the scanner is not compiled, or does not support a type of the schema."""
     if not build.is_compiled(scan.__name__) or not can_scan(schema):
         return None
     return JsonScan(schema, arrow_type)
@@ -41,14 +41,15 @@ def can_scan(kind: spark.DataType) -> bool:
 
 
 class JsonScan:
-    """A scanner of one schema, with the memory that it uses again and again."""
+    """A scanner of one schema, with its reused memory."""
 
     def __init__(self, schema: spark.StructType, arrow_type: Any) -> None:
         self._scanner = scan.JsonScanner()
         self._root = _node(schema, arrow_type, is_nullable=False)
 
     def parse(self, values: Any) -> tuple[Any, Any, Any]:
-        """Scan a binary array that is UTF-8: an array of the rows taken, the places of those, and of those refused."""
+        """Scan a binary array of UTF-8: returns an array of the accepted rows, their indexes, and those of rejected
+        rows."""
         count = len(values)
         valid, ends, data = values.buffers()
         assert values.offset == 0, "a chunk's own array"
@@ -88,7 +89,7 @@ class _Node:
         self._memory: dict[str, Any] = {}
 
     def prepare(self, rows: int, elements: int, size: int, *, is_in_list: bool) -> None:
-        """Have room for so many rows, elements of lists, and bytes of strings."""
+        """Allocate memory for so many rows, elements of lists, and bytes of strings."""
         room = elements if is_in_list else rows
         kind = self._kind
         if room > self._room:
@@ -111,7 +112,7 @@ class _Node:
         return self._export(self, self.column.count)
 
     def filled(self, name: str, count: int) -> Any:
-        """The first entries of the memory of this name, which the next scan writes over."""
+        """The first entries of the memory of this name, which the next scan overwrites."""
         return self._memory[name][:count]
 
     def built(self, count: int, buffers: list[Any], children: list[Any] | None = None) -> Any:
@@ -122,7 +123,7 @@ class _Node:
 
 
 def _buffer(numbers: Any, kind: Any) -> Any:
-    """A copy of its own, as the memory is used again."""
+    """An Arrow buffer with a copy, as the memory is reused."""
     return pyarrow.py_buffer(numbers.astype(kind, copy=True))
 
 
@@ -143,7 +144,7 @@ def _booleans(node: _Node, count: int) -> Any:
 
 
 def _decimals(node: _Node, count: int) -> Any:
-    """Integers of 128 bits, the lowest first."""
+    """Little-endian integers of 128 bits."""
     assert sys.byteorder == "little", "Arrow's buffers are"
     wide: Any = numpy.empty((count, 2), numpy.int64)
     wide[:, 0] = node.filled("integers", count)

@@ -1,7 +1,7 @@
-"""Structs written as JSON: whole columns of text, joined by Arrow.
+"""Encodes structs as JSON, by whole columns of text that Arrow joins.
 
-The text is what Spark's `to_json` writes (null fields are left out, binary is base64, NaN is a string), but for times:
-they have all six digits and are in UTC. What is written here is read back equal by `json_exact`.
+The text is that of Spark's `to_json` (null fields are omitted, binary is base64, NaN is a string), except for times,
+which have six digits and are in UTC. `json_exact` reads the text back as equal values.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pyspark_penstock.values.times import DAYS_MAX, DAYS_MIN, MOMENT_US_MAX, MOM
 from pyspark_penstock.values.utf8 import is_utf8
 
 Texts = Callable[[Any], Any]
-"""From an Arrow array to an array of JSON texts, null where it is null."""
+"""From an Arrow array to an array of JSON texts; null stays null."""
 
 _STRING: Any = pyarrow.string()
 _ESCAPED = bytes([*range(32), ord('"'), ord("\\")])
-"""What a JSON string cannot hold as it is."""
+"""Characters that a JSON string must escape."""
 
 
 def json_texts(kind: spark.DataType, path: str = "value") -> Texts:
-    """How arrays of a type are written; WrongOption for a type that is not."""
+    """The encoder of a type; WrongOption for an unsupported type."""
     match kind:
         case spark.StructType():
             return _structs(kind, path)
@@ -65,7 +65,7 @@ def json_texts(kind: spark.DataType, path: str = "value") -> Texts:
 
 
 def _joined(*parts: Any) -> Any:
-    """Texts one after the other; null where one of them is."""
+    """Concatenated texts; null if one of them is null."""
     return compute.binary_join_element_wise(*parts, "")
 
 
@@ -87,7 +87,7 @@ def _structs(kind: spark.StructType, path: str) -> Texts:
             return _joined(*parts, "}")
         pairs = [_joined(f",{name}:", column) for name, column in zip(names, columns, strict=True)]
         fields = compute.binary_join_element_wise(*pairs, "", null_handling="replace", null_replacement="")
-        # The first comma becomes the bracket; where there is no field, the bracket is put in.
+        # The first comma becomes the bracket; without fields the bracket is inserted.
         whole = _joined(compute.binary_replace_slice(fields, 0, 1, "{"), "}")
         return (
             whole if not array.null_count else compute.if_else(array.is_valid(), whole, pyarrow.scalar(None, _STRING))
@@ -112,7 +112,7 @@ def _maps(value: Texts) -> Texts:
 
 
 def _inside(array: Any, elements: Any) -> Any:
-    """The texts of each row's elements with commas between them; null where the list or map is null."""
+    """The texts of each row's elements with commas between them; null if the list or map is null."""
     offsets = array.offsets
     lists = pyarrow.ListArray.from_arrays(offsets, elements)
     joined = compute.binary_join(lists, ",")
@@ -125,7 +125,7 @@ def _strings(array: Any) -> Any:
     if len(raw.translate(None, _ESCAPED)) == len(raw) and (raw.isascii() or is_utf8(array.cast(pyarrow.binary()))):
         return _joined('"', array, '"')
     encode = msgspec.json.encode
-    # Spark's strings need not be UTF-8. JSON is, and Java would put U+FFFD as well.
+    # Spark's strings may be invalid UTF-8, which JSON does not allow; Java replaces it by U+FFFD as well.
     return pyarrow.array(
         [
             None if each is None else encode(each.decode("utf-8", "replace"))
@@ -154,7 +154,7 @@ def _floats(array: Any) -> Any:
 
 
 def _moments(array: Any, end: str) -> Any:
-    """2026-11-16T10:00:00.123456, of the instant in UTC or of the clock that it is."""
+    """2026-11-16T10:00:00.123456, of an instant in UTC or of a local time."""
     local = check_range(array, MOMENT_US_MIN, MOMENT_US_MAX).cast(pyarrow.int64()).cast(pyarrow.timestamp("us"))
     return _joined('"', compute.binary_replace_slice(local.cast(_STRING), 10, 11, "T"), end)
 

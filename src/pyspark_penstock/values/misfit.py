@@ -1,4 +1,4 @@
-"""Why a row's value is null: reasons that fit a column of strings."""
+"""Reasons why a row's value is null, for a column of strings."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ REASON_CHARS_MAX = 300
 
 
 class Misfit(Exception):
-    """A value that is not what its schema says."""
+    """A value that does not fit its schema."""
 
 
 class Unfit(Exception):
-    """Some of the values that a column was to be built of do not fit it."""
+    """Some values do not fit the column that is built of them."""
 
     def __init__(self, reasons: dict[int, str]) -> None:
         super().__init__(f"{len(reasons)} values do not fit their column")
         self.reasons = reasons
-        """By the place of the value."""
+        """By the index of the value."""
 
 
 def reason_of(error: Exception) -> str:
-    """The words of an error, cut to a length and without what UTF-8 cannot hold."""
-    words = str(error) if isinstance(error, Misfit) else f"{type(error).__name__}: {error}"
-    return words[:REASON_CHARS_MAX].encode("utf-8", "backslashreplace").decode()
+    """The message of an error, shortened and as valid UTF-8."""
+    text = str(error) if isinstance(error, Misfit) else f"{type(error).__name__}: {error}"
+    return text[:REASON_CHARS_MAX].encode("utf-8", "backslashreplace").decode()

@@ -1,9 +1,9 @@
 """Parsers: a column of bytes in, a typed column and a column of reasons out.
 
-No value fails a query. A row is decoded by itself, and whatever its decoding raises is that row's reason. When a column
-cannot be built of the rows, the values that do not fit are found one by one and their rows taken out; should that find
-none, the rows are split in halves until those that fail stand alone. A value is taken whole or not at all; a null value
-is null without a reason.
+No value fails a query. Each row is decoded separately, and an exception is that row's reason. If a column cannot be
+built of the rows, the values that do not fit are found one by one and their rows removed; if none is found, the rows
+are split in halves until the failing ones are isolated. A value is parsed whole or not at all; a null value is null
+without a reason.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class ValueParser(Protocol):
     def spark_type(self) -> spark.DataType: ...
 
     def parse(self, values: Any) -> tuple[Any, Any]:
-        """Turn an Arrow array of binary into one of the type and one of reasons, which is null where a row has none."""
+        """Convert a binary Arrow array to one of the type and one of reasons, null for rows without one."""
         ...
 
 
 def value_type(wanted: ValueFormat) -> spark.DataType:
-    """The Spark type of a column in this format; WrongOption where its schema is none."""
+    """The Spark type of a column in this format; WrongOption if its schema is invalid."""
     match wanted.name:
         case "string":
             return spark.StringType()
@@ -51,7 +51,7 @@ def value_type(wanted: ValueFormat) -> spark.DataType:
 
 
 def value_parser(wanted: ValueFormat) -> ValueParser:
-    """A parser for this format; WrongOption where its schema is none."""
+    """A parser for this format; WrongOption if its schema is invalid."""
     match wanted.name:
         case "string":
             return StringParser()
@@ -88,9 +88,9 @@ class StringParser:
 class JsonParser:
     """Values that are JSON objects.
 
-    A compiled scanner fills Arrow's columns; where there is none for the schema, msgspec decodes straight to the fields
-    that are asked for, and Arrow converts whole columns. Both are stricter than what is right in some places, so a row
-    that is refused is read again by the exact reader, which decides.
+    A compiled scanner fills Arrow's columns; if there is none for the schema, msgspec decodes straight to the fields of
+    the schema, and Arrow converts whole columns. Both reject some valid rows, so the exact reader reads a rejected row
+    again and decides.
     """
 
     def __init__(self, wanted: ValueFormat) -> None:
@@ -110,7 +110,7 @@ class JsonParser:
         if self._scan is not None and is_utf8(values):
             rows.take(*self._scan.parse(values))
         elif self._fast is not None:
-            # msgspec does not look into strings of fields that nobody asked for; Arrow looks at all bytes at once.
+            # msgspec does not check strings of fields that are not in the schema; Arrow checks all bytes at once.
             decode = self._fast.decode if is_utf8(values) else _of_utf8(self._fast.decode)
             rows.build_all(decode, self._fast.build)
         rows.read_each(self._read)
@@ -157,7 +157,7 @@ class Rows:
         """The rows that the last step refused, and why; None before the first step."""
 
     def take(self, built: Any, rows: Sequence[int], refused: Sequence[int]) -> None:
-        """First step: an array of some rows that is already built. Other rows are refused, or null."""
+        """First step: add an array of some rows. Other rows are refused, or null."""
         self._refused = dict.fromkeys(refused, "")
         if len(built):
             self._built.append((rows, built))
@@ -172,7 +172,7 @@ class Rows:
             try:
                 append(decode(raw))
             except Exception as error:
-                # A null is refused like any other row and taken out here: a look at each would cost the most.
+                # A null is refused like any other row and removed here: checking each row would cost most of the time.
                 if raw is not None:
                     refused[row] = reason_of(error)
         rows: Sequence[int] = range(len(raws))
@@ -182,7 +182,7 @@ class Rows:
         self._build(rows, decoded, build)
 
     def read_each(self, read: Callable[[bytes], Any]) -> None:
-        """Read the rows that are left one by one, to what Arrow takes for the type."""
+        """Read the remaining rows one by one, to Arrow's values for the type."""
         left = range(len(self._values)) if self._refused is None else sorted(self._refused)
         self._refused = {}
         rows: list[int] = []
@@ -199,7 +199,7 @@ class Rows:
         self._build(rows, values, leaf(self._arrow_type))
 
     def _build(self, rows: Sequence[int], decoded: list[Any], build: Build) -> None:
-        assert self._refused is not None, "a step is under way"
+        assert self._refused is not None, "no step has begun"
         if not rows:
             return
         try:
@@ -216,7 +216,7 @@ class Rows:
 
     def _halve(self, rows: Sequence[int], decoded: list[Any], build: Build, error: Exception) -> None:
         """Build two arrays where one cannot be built, for a reason that names no row."""
-        assert self._refused is not None, "a step is under way"
+        assert self._refused is not None, "no step has begun"
         if len(rows) == 1:
             self._refused[rows[0]] = reason_of(error)
             return

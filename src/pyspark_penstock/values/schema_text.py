@@ -1,4 +1,4 @@
-"""The schema of JSON values, as the option gives it and as Spark sees it."""
+"""The schema of JSON values, from the text of the option."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class JsonStruct:
     """The schema of JSON values."""
 
     checked: spark.StructType
-    """What a value is checked against: NOT NULL, char and varchar are in it."""
+    """The schema against which values are checked, with NOT NULL, char and varchar."""
     spark_type: spark.StructType
-    """What Spark is told. As with `from_json` every field may be null, and char and varchar are strings."""
+    """The schema for Spark. As with `from_json` every field may be null, and char and varchar are strings."""
 
 
 def json_struct(text: str, option: str = "value.schema") -> JsonStruct:
@@ -27,11 +27,11 @@ def json_struct(text: str, option: str = "value.schema") -> JsonStruct:
     try:
         given: Any = spark.StructType.fromJson(json.loads(text)) if text.startswith("{") else parse_ddl(text)
     except Exception as error:
-        raise WrongOption(f"Option '{option}' is no schema of Spark: {error}") from error
+        raise WrongOption(f"Option '{option}' is not a Spark schema: {error}") from error
     if not isinstance(given, spark.StructType) or not given.fields:
-        raise WrongOption(f"Option '{option}' is no struct with fields")
+        raise WrongOption(f"Option '{option}' is not a struct with fields")
     plain = _plain(given, "", option)
-    assert isinstance(plain, spark.StructType), "a struct stays one"
+    assert isinstance(plain, spark.StructType), "a struct stays a struct"
     return JsonStruct(checked=given, spark_type=plain)
 
 

@@ -1,7 +1,7 @@
-"""Dates and times as JSON has them: text in the forms that Spark casts to dates and timestamps.
+"""Parses dates and times in JSON: text in the forms that Spark casts to dates and timestamps.
 
-Results are numbers as Arrow holds them: days and microseconds since 1970. The years are 1 to 9999, which is what Spark
-documents for its dates and timestamps, and what Python can show.
+Results are numbers as Arrow holds them: days and microseconds since 1970. The years are 1 to 9999, which Spark
+documents for its dates and timestamps, and which Python can represent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def moment_us(text: str, path: str) -> int:
 
 
 def local_moment_us(text: str, path: str) -> int:
-    """Microseconds since 1970 on a clock without a zone."""
+    """Microseconds since 1970 in local time, without a zone."""
     found = _MOMENT.fullmatch(text)
     if found is None:
         raise Misfit(f"{path} does not parse as a timestamp_ntz")
@@ -45,7 +45,8 @@ def local_moment_us(text: str, path: str) -> int:
 
 
 def epoch_us(seconds: int, path: str) -> int:
-    """A number is seconds since 1970, as for Spark. Milliseconds, taken for seconds, are beyond the year 9999."""
+    """Seconds since 1970 as microseconds, as for Spark. Milliseconds are refused: as seconds they are beyond the year
+    9999."""
     if not MOMENT_US_MIN <= seconds * SECOND_US <= MOMENT_US_MAX:
         raise Misfit(f"{path} is not within the years 1 to 9999: a number is seconds since 1970")
     return seconds * SECOND_US
@@ -63,7 +64,7 @@ def day_number(text: str, path: str) -> int:
 
 
 def check_range(array: Any, low: int, high: int) -> Any:
-    """An Arrow array of integers, dates or timestamps; Misfit unless all of it is within these bounds."""
+    """The array of integers, dates or timestamps; Misfit unless all values are within the bounds."""
     integers = array.cast(pyarrow.int64()) if array.type.bit_width == 64 else array.cast(pyarrow.int32())
     least, most = compute.min_max(integers).values()
     if least.is_valid and (least.as_py() < low or most.as_py() > high):
@@ -104,5 +105,5 @@ def _zone_us(zone: str | None, path: str) -> int:
     digits = zone[1:].replace(":", "")
     hours, minutes = (int(digits[:-2]), int(digits[-2:])) if len(digits) > 2 else (int(digits), 0)
     if hours > 23 or minutes > 59:
-        raise Misfit(f"{path} does not parse as a timestamp: its time zone is none")
+        raise Misfit(f"{path} does not parse as a timestamp: its time zone is invalid")
     return (-1 if zone[0] == "-" else 1) * (hours * 60 + minutes) * 60 * SECOND_US

@@ -1,4 +1,4 @@
-"""ApiVersions: what a broker says it can do."""
+"""ApiVersions: the APIs, versions and features of a broker."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def ranges_of_every_api(run: Run) -> None:
 
 def error_of(run: Run, body: Body, version: int | None = None) -> None:
     """Record the error alone: the ranges are compared once."""
-    run.ask("answer", body, version=version)
-    run.responses["answer"] = {"error_code": run.responses["answer"]["error_code"]}
+    run.ask("response", body, version=version)
+    run.responses["response"] = {"error_code": run.responses["response"]["error_code"]}
 
 
 def software_name_with_a_space(run: Run) -> None:
@@ -34,7 +34,7 @@ def software_name_with_an_underscore(run: Run) -> None:
 
 
 def version_not_known(run: Run) -> None:
-    """The one API whose unknown version is answered: version 0, error 35, and the range."""
+    """The only API that responds to an unknown version: in version 0, with error 35 and its range."""
     header = struct.pack(">hhi", API_KEYS["api_versions"], 99, 7) + _text(CLIENT_ID) + NO_TAGS
     run.ask_frame("version 99", header + b"whatever", api="api_versions", version=0)
     error_of(run, SOFTWARE, version=3)

@@ -1,4 +1,4 @@
-"""DescribeCluster, and a handshake on a listener that knows no SASL."""
+"""DescribeCluster, and a handshake on a listener without SASL."""
 
 from __future__ import annotations
 

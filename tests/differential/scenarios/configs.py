@@ -83,7 +83,7 @@ def topics_missing(run: Run) -> None:
 
 def the_same_topic_twice(run: Run) -> None:
     topic = run.topic()
-    run.ask("answer", describe(of(TOPIC, topic.name, ["retention.ms"]), of(TOPIC, topic.name, ["segment.ms"])))
+    run.ask("response", describe(of(TOPIC, topic.name, ["retention.ms"]), of(TOPIC, topic.name, ["segment.ms"])))
 
 
 def broker_some_keys(run: Run) -> None:
@@ -123,7 +123,7 @@ def groups_and_client_metrics(run: Run) -> None:
     run.ask("client metrics without name", describe(of(CLIENT_METRICS, "")))
 
 
-def kinds_that_do_not_exist(run: Run) -> None:
+def unknown_resource_types(run: Run) -> None:
     run.ask("kind 0", describe(of(0, "x")))
     run.ask("kind 3", describe(of(3, "x")))
     run.ask("kind 64", describe(of(64, "x")))
@@ -131,14 +131,14 @@ def kinds_that_do_not_exist(run: Run) -> None:
 
 
 def nothing(run: Run) -> None:
-    run.ask("answer", describe())
+    run.ask("response", describe())
 
 
 # ListConfigResources
 
 
 def resources_with_configs(run: Run) -> None:
-    """From version 1 the kinds can be chosen; version 0 knows client metrics alone."""
+    """From version 1 on the types can be chosen; version 0 has client metrics only."""
     if run.version > 0:
         run.topic()
         run.ask("topics", {"resource_types": [TOPIC]}, own_only=True)
@@ -164,7 +164,7 @@ SCENARIOS = (
             broker_of_another,
             broker_loggers,
             groups_and_client_metrics,
-            kinds_that_do_not_exist,
+            unknown_resource_types,
             nothing,
         ),
     ),

@@ -17,7 +17,7 @@ def alter(*resources: dict[str, Any], validate_only: bool = False) -> Body:
 
 
 def whole(kind: int, name: str, **values: str | None) -> dict[str, Any]:
-    """All configs of a resource, as AlterConfigs wants them."""
+    """All configs of a resource, for AlterConfigs."""
     return {
         "resource_type": kind,
         "resource_name": name,
@@ -36,7 +36,7 @@ def steps(kind: int, name: str, *operations: tuple[str, int, str | None]) -> dic
 
 
 def seen(run: Run, label: str, topic: Topic, until: dict[str, str]) -> None:
-    """Record the topic's own configs once the broker has learnt of the change."""
+    """Record the topic's own configs once the broker has applied the change."""
 
     def own() -> dict[str, str]:
         found = run.do(*DESCRIBE_CONFIGS, describe(of(TOPIC, topic.name)))["results"][0]["configs"]
@@ -47,9 +47,9 @@ def seen(run: Run, label: str, topic: Topic, until: dict[str, str]) -> None:
 
 
 def replaced_whole(run: Run) -> None:
-    """What is not named goes back to its default."""
+    """Configs that are not named return to their default."""
     topic = run.topic(segment_bytes="2000000")
-    run.ask("answer", alter(whole(TOPIC, topic.name, retention_ms="5000", cleanup_policy="compact")))
+    run.ask("response", alter(whole(TOPIC, topic.name, retention_ms="5000", cleanup_policy="compact")))
     seen(run, "configs", topic, {"retention.ms": "5000", "cleanup.policy": "compact"})
     run.ask("none", alter(whole(TOPIC, topic.name)))
     seen(run, "no configs", topic, {})
@@ -79,7 +79,7 @@ def replaced_whole_wrongly(run: Run) -> None:
 
 
 def replaced_whole_twice_in_one_request(run: Run) -> None:
-    """Kafka never answers this one, so it is asked once."""
+    """Kafka never responds to this request, so it is sent once."""
     topic = run.topic()
     run.ask("twice", alter(whole(TOPIC, topic.name, retention_ms="1"), whole(TOPIC, topic.name, retention_ms="2")))
 
@@ -150,23 +150,23 @@ def steps_wrongly(run: Run) -> None:
 def the_same_topic_twice(run: Run) -> None:
     topic = run.topic()
     first = steps(TOPIC, topic.name, ("retention.ms", SET, "1"))
-    run.ask("answer", alter(first, steps(TOPIC, topic.name, ("segment.ms", SET, "2"))))
+    run.ask("response", alter(first, steps(TOPIC, topic.name, ("segment.ms", SET, "2"))))
 
 
 def good_beside_bad(run: Run) -> None:
     a, b = run.topic("a"), run.topic("b")
     run.ask(
-        "answer", alter(steps(TOPIC, a.name, ("retention.ms", SET, "1")), steps(TOPIC, b.name, ("no.such", SET, "1")))
+        "response", alter(steps(TOPIC, a.name, ("retention.ms", SET, "1")), steps(TOPIC, b.name, ("no.such", SET, "1")))
     )
     seen(run, "a", a, {"retention.ms": "1"})
 
 
 def no_steps(run: Run) -> None:
-    run.ask("answer", alter())
+    run.ask("response", alter())
 
 
 def broker_validated_only(run: Run) -> None:
-    """Broker configs are changed only in words, for the broker serves the other scenarios too."""
+    """Changes of broker configs are only validated, because the broker serves the other scenarios too."""
     me = str(run.target.broker_id)
     for label, key, value in (
         ("dynamic", "log.cleaner.delete.retention.ms", "86400001"),

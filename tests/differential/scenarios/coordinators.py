@@ -17,7 +17,7 @@ def find(kind: int, *keys: str) -> Body:
 
 
 def found(run: Run, label: str, body: Body) -> None:
-    """Kafka makes its internal topics on the first question, so ask until it has a response."""
+    """Record a found coordinator; Kafka creates its internal topics at the first request, so retry until then."""
 
     def is_there() -> bool:
         response = run.do("find_coordinator", run.version, body)
@@ -29,15 +29,15 @@ def found(run: Run, label: str, body: Body) -> None:
 
 
 def of_a_group(run: Run) -> None:
-    found(run, "answer", find(GROUP, "some-group"))
+    found(run, "response", find(GROUP, "some-group"))
 
 
 def of_a_transaction(run: Run) -> None:
-    found(run, "answer", find(TRANSACTION, "some-transaction"))
+    found(run, "response", find(TRANSACTION, "some-transaction"))
 
 
 def of_several_groups(run: Run) -> None:
-    found(run, "answer", find(GROUP, "g1", "g2", "g1"))
+    found(run, "response", find(GROUP, "g1", "g2", "g1"))
     run.ask("none", find(GROUP))
 
 
@@ -74,7 +74,7 @@ def producer_new(run: Run) -> None:
 
 
 def producer_again(run: Run) -> None:
-    """An id and epoch without a transaction: the epoch is raised, or a new id given."""
+    """An id and epoch without a transaction: the epoch is bumped, or a new id assigned."""
     producer(run)
     first = run.ask("first", init())
     run.ask("same epoch", init(producer_id=first["producer_id"], producer_epoch=0))

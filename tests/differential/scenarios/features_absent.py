@@ -1,4 +1,4 @@
-"""APIs of things that a fresh broker has none of: ACLs, quotas, credentials, tokens, features."""
+"""APIs of features that a new broker does not have: ACLs, quotas, credentials, tokens, features."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def quota(kind: str, name: str | None, key: str, value: float, remove: bool = Fa
     }
 
 
-def quotas_altered_in_words(run: Run) -> None:
+def quotas_validated_only(run: Run) -> None:
     cases = {
         "produce": quota("client-id", "c", "producer_byte_rate", 1_000_000.0),
         "default": quota("client-id", None, "consumer_byte_rate", 1_000_000.0),
@@ -108,19 +108,19 @@ def scram_altered_wrongly(run: Run) -> None:
 
 
 def tokens_created(run: Run) -> None:
-    run.ask("answer", {"renewers": [], "max_lifetime": -1})
+    run.ask("response", {"renewers": [], "max_lifetime": -1})
 
 
 def tokens_renewed(run: Run) -> None:
-    run.ask("answer", {"hmac": b"x", "renew_period": 1_000})
+    run.ask("response", {"hmac": b"x", "renew_period": 1_000})
 
 
 def tokens_expired(run: Run) -> None:
-    run.ask("answer", {"hmac": b"x", "expiry_time_period": 1_000})
+    run.ask("response", {"hmac": b"x", "expiry_time_period": 1_000})
 
 
 def tokens_described(run: Run) -> None:
-    run.ask("answer", {"owners": None})
+    run.ask("response", {"owners": None})
 
 
 def quorum_described(run: Run) -> None:
@@ -156,7 +156,7 @@ SCENARIOS = (
     *scenarios("features_absent", "create_acls", (acls_created,)),
     *scenarios("features_absent", "delete_acls", (acls_deleted,)),
     *scenarios("features_absent", "describe_client_quotas", (quotas_described,)),
-    *scenarios("features_absent", "alter_client_quotas", (quotas_altered_in_words, quotas_set_and_removed)),
+    *scenarios("features_absent", "alter_client_quotas", (quotas_validated_only, quotas_set_and_removed)),
     *scenarios("features_absent", "describe_user_scram_credentials", (scram_described,)),
     *scenarios("features_absent", "alter_user_scram_credentials", (scram_altered_wrongly,)),
     *scenarios("features_absent", "create_delegation_token", (tokens_created,)),

@@ -15,7 +15,7 @@ def numbered(run: Run, count: int = 3, token: str = "a", partitions: int = 1) ->
 
 def from_the_start(run: Run) -> None:
     topic = numbered(run)
-    run.ask("answer", fetch_body(fetch_topic(topic, fetch_partition(0))))
+    run.ask("response", fetch_body(fetch_topic(topic, fetch_partition(0))))
 
 
 def from_the_middle_of_a_batch(run: Run) -> None:
@@ -26,7 +26,7 @@ def from_the_middle_of_a_batch(run: Run) -> None:
 
 def from_the_end(run: Run) -> None:
     topic = numbered(run)
-    run.ask("answer", fetch_body(fetch_topic(topic, fetch_partition(9))))
+    run.ask("response", fetch_body(fetch_topic(topic, fetch_partition(9))))
 
 
 def out_of_range(run: Run) -> None:
@@ -52,7 +52,7 @@ def empty_partition(run: Run) -> None:
 
 
 def partition_limit_below_a_batch(run: Run) -> None:
-    """At least one batch comes, or nobody could go on."""
+    """At least one batch is returned, or the reader could not make progress."""
     topic = numbered(run)
     run.ask("one byte", fetch_body(fetch_topic(topic, fetch_partition(0, partition_max_bytes=1))))
     run.ask("zero bytes", fetch_body(fetch_topic(topic, fetch_partition(0, partition_max_bytes=0))))
@@ -76,7 +76,7 @@ def whole_limit_below_a_batch(run: Run) -> None:
 
 
 def whole_limit_over_partitions(run: Run) -> None:
-    """The first partition with data takes what there is; the others wait for their turn."""
+    """The first partition with data uses the limit; the others wait for their turn."""
     topic = run.topic(partitions=3)
     for index in range(3):
         fill_numbered(run, topic, 2, partition=index)
@@ -100,7 +100,7 @@ def waiting(run: Run) -> None:
 def several_topics(run: Run) -> None:
     a, b = numbered(run, 1, "a", partitions=2), numbered(run, 2, "b")
     run.ask(
-        "answer",
+        "response",
         fetch_body(
             fetch_topic(a, fetch_partition(0), fetch_partition(0, partition=1), fetch_partition(0, partition=5)),
             fetch_topic(b, fetch_partition(3)),
@@ -108,14 +108,14 @@ def several_topics(run: Run) -> None:
     )
 
 
-def nothing_asked(run: Run) -> None:
+def no_partitions(run: Run) -> None:
     run.ask("no topics", fetch_body())
     run.ask("no partitions", fetch_body(fetch_topic(run.topic())))
 
 
 def the_same_partition_twice(run: Run) -> None:
     topic = numbered(run)
-    run.ask("answer", fetch_body(fetch_topic(topic, fetch_partition(0), fetch_partition(6))))
+    run.ask("response", fetch_body(fetch_topic(topic, fetch_partition(0), fetch_partition(6))))
 
 
 def topic_unknown(run: Run) -> None:
@@ -128,11 +128,11 @@ def topic_unknown(run: Run) -> None:
 
 
 def topic_by_null_id(run: Run) -> None:
-    nobody = Topic(name="", topic_id="00000000-0000-0000-0000-000000000000")
-    run.ask("answer", fetch_body(fetch_topic(nobody, fetch_partition(0))))
+    null_id = Topic(name="", topic_id="00000000-0000-0000-0000-000000000000")
+    run.ask("response", fetch_body(fetch_topic(null_id, fetch_partition(0))))
 
 
-def topic_deleted_and_made_again(run: Run) -> None:
+def topic_deleted_and_created_again(run: Run) -> None:
     old = numbered(run)
     run.do("delete_topics", 5, {"topic_names": [old.name], "timeout": 10_000})
     run.await_gone(old.name)
@@ -167,11 +167,11 @@ def read_committed(run: Run) -> None:
     run.ask("from the end", fetch_body(fetch_topic(topic, fetch_partition(9)), isolation_level=1))
 
 
-def isolation_that_does_not_exist(run: Run) -> None:
-    run.ask("answer", fetch_body(fetch_topic(numbered(run), fetch_partition(0)), isolation_level=7))
+def unknown_isolation(run: Run) -> None:
+    run.ask("response", fetch_body(fetch_topic(numbered(run), fetch_partition(0)), isolation_level=7))
 
 
-def replica_that_is_none(run: Run) -> None:
+def unknown_replica(run: Run) -> None:
     """A fetch that claims to come from a broker that is no replica."""
     topic = numbered(run)
     body = fetch_body(fetch_topic(topic, fetch_partition(0)))
@@ -185,25 +185,25 @@ def debugging_replica(run: Run) -> None:
 
 
 def rack_of_a_consumer(run: Run) -> None:
-    run.ask("answer", fetch_body(fetch_topic(numbered(run), fetch_partition(0)), rack_id="somewhere"))
+    run.ask("response", fetch_body(fetch_topic(numbered(run), fetch_partition(0)), rack_id="somewhere"))
 
 
 def cluster_of_another(run: Run) -> None:
-    run.ask("answer", fetch_body(fetch_topic(numbered(run), fetch_partition(0)), cluster_id="another"))
+    run.ask("response", fetch_body(fetch_topic(numbered(run), fetch_partition(0)), cluster_id="another"))
 
 
-def while_it_waits_a_record_comes(run: Run) -> None:
-    """The long poll ends by the record, not by its time."""
+def record_arrives_while_waiting(run: Run) -> None:
+    """The record ends the long poll, not the timeout."""
     topic = numbered(run)
     fill(run, topic, batch(b"late"))
     run.ask("at once", fetch_body(fetch_topic(topic, fetch_partition(9)), max_wait=600_000, min_bytes=1))
 
 
-def compressed_batches_come_as_they_were_sent(run: Run) -> None:
+def compressed_batches_are_returned_as_sent(run: Run) -> None:
     topic = run.topic()
     for codec in (1, 2, 3, 4):
         run.do("produce", 9, produce_body(topic, batch(b"aaaa", b"bbbb", codec=codec)))
-    run.ask("answer", fetch_body(fetch_topic(topic, fetch_partition(0))))
+    run.ask("response", fetch_body(fetch_topic(topic, fetch_partition(0))))
 
 
 SCENARIOS = scenarios(
@@ -222,21 +222,21 @@ SCENARIOS = scenarios(
         whole_limit_over_partitions,
         waiting,
         several_topics,
-        nothing_asked,
+        no_partitions,
         the_same_partition_twice,
         topic_unknown,
         topic_by_null_id,
-        topic_deleted_and_made_again,
+        topic_deleted_and_created_again,
         partition_unknown,
         leader_epochs,
         last_fetched_epochs,
         read_committed,
-        isolation_that_does_not_exist,
-        replica_that_is_none,
+        unknown_isolation,
+        unknown_replica,
         debugging_replica,
         rack_of_a_consumer,
         cluster_of_another,
-        while_it_waits_a_record_comes,
-        compressed_batches_come_as_they_were_sent,
+        record_arrives_while_waiting,
+        compressed_batches_are_returned_as_sent,
     ),
 )

@@ -1,4 +1,4 @@
-"""Fetch sessions: the broker remembers what a consumer asked."""
+"""Fetch sessions: the broker keeps the partitions of a consumer between requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def both(offset: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
 def incremental(run: Run) -> None:
     topic = two_filled(run)
     session = opened(run, topic, *both())
-    run.ask("nothing new asked", fetch_body(session_id=session, session_epoch=1))
+    run.ask("nothing new requested", fetch_body(session_id=session, session_epoch=1))
     run.ask("one moves on", fetch_body(fetch_topic(topic, fetch_partition(2)), session_id=session, session_epoch=2))
     run.ask(
         "both at the end",
@@ -82,13 +82,13 @@ def closed(run: Run) -> None:
     run.ask("after", fetch_body(session_id=session, session_epoch=1))
 
 
-def closed_with_a_last_question(run: Run) -> None:
+def closed_with_a_last_request(run: Run) -> None:
     topic = two_filled(run)
     session = opened(run, topic, *both())
     run.ask("close", fetch_body(fetch_topic(topic, fetch_partition(0)), session_id=session, session_epoch=-1))
 
 
-def created_anew(run: Run) -> None:
+def created_again(run: Run) -> None:
     topic = two_filled(run)
     session = opened(run, topic, *both())
     again = run.ask("again", fetch_body(fetch_topic(topic, *both()), session_id=session, session_epoch=0))
@@ -100,13 +100,13 @@ def created_without_partitions(run: Run) -> None:
     run.ask("create", fetch_body(session_epoch=0))
 
 
-def errors_are_told_each_time(run: Run) -> None:
+def errors_are_repeated(run: Run) -> None:
     topic = two_filled(run)
     session = opened(run, topic, fetch_partition(99), fetch_partition(2, partition=1), fetch_partition(0, partition=9))
     run.ask("again", fetch_body(session_id=session, session_epoch=1))
 
 
-def topic_unknown_then_made(run: Run) -> None:
+def topic_unknown_then_created(run: Run) -> None:
     good = two_filled(run)
     none = missing(run)
     created = run.ask(
@@ -116,8 +116,8 @@ def topic_unknown_then_made(run: Run) -> None:
     run.ask("again", fetch_body(session_id=created["session_id"], session_epoch=1))
 
 
-def high_watermark_moves_without_data_asked(run: Run) -> None:
-    """A partition whose bounds moved is told even where it has no bytes to give."""
+def high_watermark_moves_without_data(run: Run) -> None:
+    """A partition whose offsets moved is in the response even without records."""
     topic = two_filled(run)
     session = opened(run, topic, fetch_partition(2))
     deleted = {"topics": [{"name": topic.name, "partitions": [{"partition_index": 0, "offset": 1}]}], "timeout": 10_000}
@@ -143,12 +143,12 @@ SCENARIOS = scenarios(
         session_unknown,
         epoch_wrong,
         closed,
-        closed_with_a_last_question,
-        created_anew,
+        closed_with_a_last_request,
+        created_again,
         created_without_partitions,
-        errors_are_told_each_time,
-        topic_unknown_then_made,
-        high_watermark_moves_without_data_asked,
+        errors_are_repeated,
+        topic_unknown_then_created,
+        high_watermark_moves_without_data,
         limit_changed,
     ),
     versions=range(7, 99),

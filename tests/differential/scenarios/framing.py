@@ -1,4 +1,4 @@
-"""Frames that are no request, or one that nobody knows."""
+"""Frames that are no request, or an unknown one."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ def header(key: int, version: int, correlation_id: int = 7) -> bytes:
 
 
 def tell_bytes(run: Run, label: str, data: bytes) -> None:
-    """Send bytes that are no whole frame and see whether the broker hangs up by itself."""
+    """Send bytes that are no whole frame, and record whether the broker disconnects."""
     try:
         run.connection.send_bytes(data)
         run.connection.receive_frame()
     except Disconnected:
         run.record(label, {"disconnected": True})
     else:
-        run.record(label, {"answered": True})
+        run.record(label, {"responded": True})
     finally:
         run.close()
 
 
-def api_that_nobody_knows(run: Run) -> None:
+def unknown_api(run: Run) -> None:
     run.tell_frame("unknown key", header(KEY_OF_NO_API, 0))
     run.tell_frame("negative key", header(-1, 0))
     run.tell_frame("removed key: LeaderAndIsr", header(4, 0))
-    run.tell_frame("client telemetry where nobody takes it", header(71, 0) + b"\x00" * 18)
+    run.tell_frame("client telemetry", header(71, 0) + b"\x00" * 18)
     run.tell_frame("controller's key: Vote", header(52, 0) + b"\x00" * 16)
 
 
-def version_that_nobody_knows(run: Run) -> None:
+def unknown_version(run: Run) -> None:
     for api in (
         "produce",
         "fetch",
@@ -67,7 +67,7 @@ def version_too_old(run: Run) -> None:
         run.tell_frame(f"{api} v{version}", header(codec.API_KEYS[api], version) + b"\x00" * 8)
 
 
-def bodies_cut_short(run: Run) -> None:
+def truncated_bodies(run: Run) -> None:
     """Whole frames whose body ends too early."""
     for api, version in (("metadata", 9), ("metadata", 1), ("produce", 9), ("produce", 3), ("fetch", 12), ("fetch", 4)):
         whole = codec.encode_request(api, version, 7, CLIENT_ID, SAMPLES[api])
@@ -81,7 +81,7 @@ def bodies_with_bytes_left_over(run: Run) -> None:
         run.ask_frame(f"{api} v{version} and three bytes more", whole + b"abc", api=api, version=version)
 
 
-def lengths_that_lie(run: Run) -> None:
+def wrong_lengths(run: Run) -> None:
     """Arrays and strings longer than the frame."""
     metadata = codec.API_KEYS["metadata"]
     run.tell_frame("an array of 2 billion names", header(metadata, 1) + struct.pack(">i", 2_000_000_000))
@@ -96,14 +96,14 @@ def lengths_that_lie(run: Run) -> None:
     run.tell_frame("one byte", b"\x00")
 
 
-def frame_lengths_that_lie(run: Run) -> None:
+def wrong_frame_lengths(run: Run) -> None:
     tell_bytes(run, "a negative frame", struct.pack(">i", -1))
     tell_bytes(run, "a frame above the largest", struct.pack(">i", 2_000_000_000))
     tell_bytes(run, "an HTTP request", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     tell_bytes(run, "a TLS hello", bytes.fromhex("1603010200010001fc0303") + b"\x00" * 600)
 
 
-def tags_that_nobody_knows(run: Run) -> None:
+def unknown_tags(run: Run) -> None:
     """Unknown tagged fields, in the header and in the body, are skipped."""
     body = b"\x01" + b"\x01\x00\x00" + b"\x01\x63\x03abc"
     frame = header(codec.API_KEYS["metadata"], 9) + b"\x01\x62\x02xy" + body
@@ -114,11 +114,11 @@ def tags_that_nobody_knows(run: Run) -> None:
 
 def null_client_id(run: Run) -> None:
     frame = codec.encode_request("metadata", 9, 7, None, {"topics": []})
-    run.ask_frame("answer", frame, api="metadata", version=9)
+    run.ask_frame("response", frame, api="metadata", version=9)
 
 
-def answers_in_the_order_of_requests(run: Run) -> None:
-    """A fetch that waits, and a quick question behind it on the same connection."""
+def responses_in_the_order_of_requests(run: Run) -> None:
+    """A fetch that waits, and a quick request after it on the same connection."""
     topic = run.topic()
     slow = {
         "replica_id": -1,
@@ -147,16 +147,16 @@ SCENARIOS = scenarios(
     "framing",
     "metadata",
     (
-        api_that_nobody_knows,
-        version_that_nobody_knows,
+        unknown_api,
+        unknown_version,
         version_too_old,
-        bodies_cut_short,
+        truncated_bodies,
         bodies_with_bytes_left_over,
-        lengths_that_lie,
-        frame_lengths_that_lie,
-        tags_that_nobody_knows,
+        wrong_lengths,
+        wrong_frame_lengths,
+        unknown_tags,
         null_client_id,
-        answers_in_the_order_of_requests,
+        responses_in_the_order_of_requests,
     ),
     versions=range(1, 2),
 )

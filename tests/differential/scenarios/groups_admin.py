@@ -18,7 +18,7 @@ from differential.script import Run, scenarios
 
 
 def describe_unknown(run: Run) -> None:
-    """Up to version 5 a group that does not exist is one that is dead."""
+    """Up to version 5 an unknown group is described as dead."""
     name = group(run)
     run.ask("unknown", {"groups": [name]})
     run.ask("empty name", {"groups": [""]})
@@ -45,13 +45,13 @@ def describe_several(run: Run) -> None:
     first, second, unknown = group(run), group(run, "h"), group(run, "u")
     alone(run, first, "i1", protocol_type="connect")
     alone(run, second)
-    run.ask("answer", {"groups": [first, second, unknown, first]})
+    run.ask("response", {"groups": [first, second, unknown, first]})
 
 
 def describe_a_consumer_group(run: Run) -> None:
     name, topic = group(run), run.topic()
     consumer_joined(run, name, "m1", topic.name)
-    run.ask("answer", {"groups": [name]})
+    run.ask("response", {"groups": [name]})
 
 
 def listed(run: Run, label: str, **filters: list[str]) -> None:
@@ -103,10 +103,10 @@ def delete_groups(run: Run) -> None:
     run.ask("offsets", body, api="offset_fetch", version=9)
 
 
-def delete_a_group_while_somebody_is_pending(run: Run) -> None:
+def delete_a_group_with_a_pending_member(run: Run) -> None:
     name = group(run)
     run.do(*JOIN, join_body(name))
-    run.ask("answer", {"groups_names": [name]})
+    run.ask("response", {"groups_names": [name]})
 
 
 SCENARIOS = (
@@ -116,5 +116,5 @@ SCENARIOS = (
         (describe_unknown, describe_every_state, describe_several, describe_a_consumer_group),
     ),
     *scenarios("groups_admin", "list_groups", (list_all,)),
-    *scenarios("groups_admin", "delete_groups", (delete_groups, delete_a_group_while_somebody_is_pending)),
+    *scenarios("groups_admin", "delete_groups", (delete_groups, delete_a_group_with_a_pending_member)),
 )

@@ -1,4 +1,4 @@
-"""Groups of the new protocol: ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
+"""Groups of the consumer protocol: ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def described(run: Run, label: str, name: str) -> None:
 
 
 def beat_until_assigned(run: Run, name: str, member_id: str, epoch: int, count: int, topic: Topic) -> int:
-    """Beat as a well-behaved member until it owns so many partitions; its epoch."""
+    """Heartbeat as a well-behaved member until it owns `count` partitions; returns its epoch."""
     mine: list[int] = []
 
     def has_all() -> bool:
@@ -64,12 +64,12 @@ def first_member(run: Run) -> None:
 
 
 def member_id_of_the_server(run: Run) -> None:
-    """In version 0 the coordinator gives a member its id, later the client makes it."""
+    """In version 0 the coordinator assigns the member id, later the client generates it."""
     name, topic = group(run), coordinated_topic(run)
     run.ask("no id", consumer_join(name, "", topic.name))
 
 
-def wrong_words(run: Run) -> None:
+def invalid_fields(run: Run) -> None:
     name, topic = group(run), coordinated_topic(run)
     right = consumer_join(name, "m1", topic.name)
     cases: dict[str, dict[str, Any]] = {
@@ -90,10 +90,10 @@ def wrong_words(run: Run) -> None:
     for label, case in cases.items():
         run.ask(label, right | case)
     run.ask("leaves an unknown group", consumer_body(name, "m1", LEAVE))
-    run.ask("beats in an unknown group", consumer_body(name, "m1", 4))
+    run.ask("heartbeat in an unknown group", consumer_body(name, "m1", 4))
 
 
-def odd_subscriptions(run: Run) -> None:
+def unusual_subscriptions(run: Run) -> None:
     name, topic = group(run), coordinated_topic(run)
     run.ask("nothing", consumer_join(name, "m1"))
     run.ask("unknown topic", consumer_join(group(run, "h"), "m1", missing(run).name))
@@ -115,13 +115,13 @@ def wrong_epochs(run: Run) -> None:
 
 
 def second_member(run: Run) -> None:
-    """Partitions move one step at a time: told to let go, let go, told to take."""
+    """Partitions move in steps: the old owner is asked to revoke, revokes, and the new one is assigned."""
     name, topic = group(run), coordinated_topic(run, partitions=4)
     first = consumer_joined(run, name, "m1", topic.name)
     run.do(*CONSUMER_BEAT, consumer_body(name, "m1", first, topic_partitions=owned(topic, 0, 1, 2, 3)))
     second = run.ask("second joins", consumer_join(name, "m2", topic.name))["member_epoch"]
     described(run, "described", name)
-    run.ask("first is told", consumer_body(name, "m1", first))
+    run.ask("first learns of it", consumer_body(name, "m1", first))
     run.ask("second waits", consumer_body(name, "m2", second))
     described(run, "described while it revokes", name)
     run.ask("first let go", consumer_body(name, "m1", first, topic_partitions=owned(topic, 0, 1)))
@@ -138,14 +138,14 @@ def first_leaves(run: Run) -> None:
     described(run, "described", name)
 
 
-def does_not_let_go(run: Run) -> None:
-    """A member that keeps what it must give away is put out when its rebalance timeout is over."""
+def member_that_does_not_revoke(run: Run) -> None:
+    """A member that does not revoke its partitions is removed after its rebalance timeout."""
     run.timed()
     name, topic = group(run), coordinated_topic(run, partitions=2)
     first = consumer_joined(run, name, "m1", topic.name, rebalance_timeout=500)
     run.do(*CONSUMER_BEAT, consumer_body(name, "m1", first, topic_partitions=owned(topic, 0, 1)))
     second = consumer_joined(run, name, "m2", topic.name)
-    run.ask("first is told", consumer_body(name, "m1", first))
+    run.ask("first learns of it", consumer_body(name, "m1", first))
     beat_until_assigned(run, name, "m2", second, 2, topic)
     run.ask("first is out", consumer_body(name, "m1", first))
 
@@ -156,7 +156,7 @@ def range_assignor(run: Run) -> None:
     run.ask("second", consumer_join(name, "m2", topic.name, other.name, server_assignor="range"))
     described(run, "described", name)
     consumer_joined(run, name, "m3", topic.name, server_assignor="uniform")
-    described(run, "one would have another", name)
+    described(run, "one wants another", name)
 
 
 def subscription_changes(run: Run) -> None:
@@ -233,7 +233,7 @@ def bad_regular_expressions(run: Run) -> None:
 
 
 def static_member_comes_back(run: Run) -> None:
-    """It leaves for a while with epoch -2, and finds its partitions when it is back."""
+    """It leaves temporarily with epoch -2, and gets its partitions back when it returns."""
     name, topic = group(run), coordinated_topic(run, partitions=2)
     static = {"instance_id": "i1"}
     epoch = run.ask("joins", consumer_join(name, "m1", topic.name, **static))["member_epoch"]
@@ -248,7 +248,7 @@ def static_member_comes_back(run: Run) -> None:
     described(run, "described when it left", name)
 
 
-def static_member_words(run: Run) -> None:
+def static_member_errors(run: Run) -> None:
     name, topic = group(run), coordinated_topic(run)
     epoch = consumer_joined(run, name, "m1", topic.name, instance_id="i1")
     run.ask("unknown instance", consumer_body(name, "m1", epoch, instance_id="i9"))
@@ -262,7 +262,7 @@ def static_member_words(run: Run) -> None:
 
 
 def classic_group_is_upgraded(run: Run) -> None:
-    """A member of the new protocol joins a classic group of consumers: the group changes, its members stay."""
+    """A member of the consumer protocol joins a classic group of consumers, which is upgraded with its members."""
     name, topic = group(run), coordinated_topic(run, partitions=2)
     metadata = protocols("range", metadata=subscription(topic.name))
     member = alone(run, name, synced=False, protocols=metadata)
@@ -283,9 +283,9 @@ def classic_groups_that_cannot_be_upgraded(run: Run) -> None:
     alone(run, connect, protocol_type="connect")
     run.ask("of another type", consumer_join(connect, "m1", topic.name))
     alone(run, unreadable)
-    run.ask("with metadata nobody can read", consumer_join(unreadable, "m1", topic.name))
+    run.ask("with unreadable metadata", consumer_join(unreadable, "m1", topic.name))
     alone(run, unsynced, synced=False, protocols=protocols("range", metadata=subscription(topic.name)))
-    # Who gets the one partition goes by the order of random ids.
+    # The order of random ids decides which member gets the one partition.
     response = run.do("consumer_group_heartbeat", run.version, consumer_join(unsynced, "m1", topic.name))
     run.record("before it synced", {field: response[field] for field in ("error_code", "member_epoch")})
 
@@ -324,7 +324,7 @@ def classic_member_of_a_new_group(run: Run) -> None:
     run.record("joins", shown | {"leads": response["leader"] == response["member_id"]})
     member.took(response)
     described(run, "described", name)
-    run.ask("first is told", consumer_body(name, "m1", epoch))
+    run.ask("first learns of it", consumer_body(name, "m1", epoch))
     member.peer.ask("classic member beats", member.who(), api="heartbeat", version=4)
     run.ask("first let go", consumer_body(name, "m1", epoch, topic_partitions=owned(topic, 0)))
     member.peer.ask("classic member syncs", member.who(assignments=[]), api="sync_group", version=4)
@@ -333,7 +333,7 @@ def classic_member_of_a_new_group(run: Run) -> None:
 # ConsumerGroupDescribe
 
 
-def describe_what_is_not_there(run: Run) -> None:
+def describe_unknown(run: Run) -> None:
     name, classic = group(run), group(run, "c")
     alone(run, classic)
     run.ask("unknown", {"group_ids": [name]})
@@ -346,7 +346,7 @@ def describe_several(run: Run) -> None:
     name, topic = group(run), coordinated_topic(run, partitions=2)
     consumer_joined(run, name, "m1", topic.name, rack_id="r1", instance_id="i1")
     unknown = group(run, "u")
-    run.ask("answer", {"group_ids": [name, unknown, name], "include_authorized_operations": True})
+    run.ask("response", {"group_ids": [name, unknown, name], "include_authorized_operations": True})
 
 
 SCENARIOS = (
@@ -356,19 +356,19 @@ SCENARIOS = (
         (
             first_member,
             member_id_of_the_server,
-            wrong_words,
-            odd_subscriptions,
+            invalid_fields,
+            unusual_subscriptions,
             wrong_epochs,
             second_member,
             first_leaves,
-            does_not_let_go,
+            member_that_does_not_revoke,
             range_assignor,
             subscription_changes,
             topic_appears_and_grows,
             topic_is_deleted,
             full_group,
             static_member_comes_back,
-            static_member_words,
+            static_member_errors,
             classic_group_is_upgraded,
             classic_groups_that_cannot_be_upgraded,
             empty_classic_group_becomes_new,
@@ -382,5 +382,5 @@ SCENARIOS = (
         (regular_expressions, bad_regular_expressions),
         versions=range(1, 99),
     ),
-    *scenarios("groups_consumer", "consumer_group_describe", (describe_what_is_not_there, describe_several)),
+    *scenarios("groups_consumer", "consumer_group_describe", (describe_unknown, describe_several)),
 )

@@ -1,4 +1,4 @@
-"""JoinGroup of classic groups: who is let in, who leads, which protocol is chosen, and when a join waits."""
+"""JoinGroup of classic groups: which members are accepted, who leads, which protocol is chosen, when a join waits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def first_member(run: Run) -> None:
         run.ask("with the id it got", join_body(name, first["member_id"]))
 
 
-def id_that_nobody_gave(run: Run) -> None:
+def invented_member_id(run: Run) -> None:
     name = group(run)
     run.ask("new group", join_body(name, "invented"))
     alone(run, name)
@@ -37,7 +37,7 @@ def id_that_nobody_gave(run: Run) -> None:
 
 def empty_group_id(run: Run) -> None:
     group(run)
-    run.ask("answer", join_body(""))
+    run.ask("response", join_body(""))
 
 
 def session_timeouts(run: Run) -> None:
@@ -46,7 +46,7 @@ def session_timeouts(run: Run) -> None:
         run.ask(f"{timeout} ms", join_body(name, session_timeout=timeout))
 
 
-def rebalance_timeouts_that_make_no_sense(run: Run) -> None:
+def invalid_rebalance_timeouts(run: Run) -> None:
     name = group(run)
     run.ask("zero", join_body(name, rebalance_timeout=0))
     run.ask("negative", join_body(name, rebalance_timeout=-5))
@@ -70,7 +70,7 @@ def protocols_that_do_not_fit(run: Run) -> None:
 
 
 def second_member(run: Run) -> None:
-    """The newcomer waits, the member learns of it by its heartbeat, and both get the new generation."""
+    """The new member waits, the other learns of the rebalance by its heartbeat, and both get the new generation."""
     name = group(run)
     member, newcomer = alone(run, name), new_member(run, name)
     send_join(newcomer, run.version, protocols=protocols(metadata=b"new"))
@@ -82,7 +82,7 @@ def second_member(run: Run) -> None:
 
 
 def chosen_protocol(run: Run) -> None:
-    """What all speak, by the most votes of who would have it first."""
+    """The protocol that all members support and most prefer."""
     name = group(run)
     member, newcomer = alone(run, name, protocols=protocols("p1", "p2", "p3")), new_member(run, name)
     send_join(newcomer, run.version, protocols=protocols("p4", "p3", "p2"))
@@ -117,7 +117,7 @@ def leader_again_in_a_stable_group(run: Run) -> None:
 
 
 def again_before_syncing(run: Run) -> None:
-    """A join whose answer was lost is answered anew with the same generation."""
+    """A join whose response was lost gets another one with the same generation."""
     name = group(run)
     leader, follower = together(run, name, 2, synced=False)
     follower.peer.ask("follower", join_body(name, follower.member_id))
@@ -132,7 +132,7 @@ def again_before_syncing(run: Run) -> None:
 
 
 def again_while_waiting(run: Run) -> None:
-    """A member that joins anew on another connection, because it gave the first one up, is answered there."""
+    """A member that joins again on another connection gets its response there."""
     name = group(run)
     member, newcomer = alone(run, name), new_member(run, name)
     send_join(newcomer)
@@ -152,18 +152,18 @@ def full_group(run: Run) -> None:
     members[3].peer.ask("a follower again", join_body(name, members[3].member_id))
 
 
-def group_that_went_empty(run: Run) -> None:
+def group_that_became_empty(run: Run) -> None:
     name = group(run)
     member = alone(run, name)
     run.do("leave_group", 1, {"group_id": name, "member_id": member.member_id})
     run.ask("by the id it had", join_body(name, member.member_id))
-    first = run.ask("anew, with another type", join_body(name, protocol_type="connect"))
+    first = run.ask("once again, with another type", join_body(name, protocol_type="connect"))
     if run.version >= 4:
-        run.ask("anew, with the id it got", join_body(name, first["member_id"], protocol_type="connect"))
+        run.ask("once again, with the id it got", join_body(name, first["member_id"], protocol_type="connect"))
 
 
 def member_that_does_not_rejoin(run: Run) -> None:
-    """It is dropped when its rebalance timeout is over; below version 1 that is its session timeout."""
+    """It is removed after its rebalance timeout, which below version 1 is its session timeout."""
     run.timed()
     name = group(run)
     short = {"session_timeout": 500, "rebalance_timeout": 500}
@@ -174,7 +174,7 @@ def member_that_does_not_rejoin(run: Run) -> None:
     silent.peer.ask("silent one beats", beat_body(silent), api="heartbeat", version=4)
 
 
-def session_that_ended(run: Run) -> None:
+def expired_session(run: Run) -> None:
     run.timed()
     name = group(run)
     member = alone(run, name, session_timeout=200)
@@ -182,7 +182,7 @@ def session_that_ended(run: Run) -> None:
     run.ask("joins by its old id", join_body(name, member.member_id))
 
 
-def id_that_was_not_used_in_time(run: Run) -> None:
+def expired_pending_id(run: Run) -> None:
     run.timed()
     name = group(run)
     given = run.do(JOIN[0], run.version, join_body(name, session_timeout=200))
@@ -190,11 +190,11 @@ def id_that_was_not_used_in_time(run: Run) -> None:
 
     run.tokens.member_id(given["member_id"])
     time.sleep(0.6)
-    run.ask("answer", join_body(name, given["member_id"]))
+    run.ask("response", join_body(name, given["member_id"]))
 
 
 def pending_member(run: Run) -> None:
-    """What a member may do with an id it got and has not joined with."""
+    """Requests with an assigned member id that has not joined yet."""
     name = group(run)
     given = run.ask("id", join_body(name))
     member = new_member(run, name)
@@ -208,13 +208,13 @@ def pending_member(run: Run) -> None:
 
 
 def pending_member_and_a_rebalance(run: Run) -> None:
-    """A rebalance waits for whoever was given an id, but no longer than that id lives."""
+    """A rebalance waits for members with pending ids, until those expire."""
     run.timed()
     name = group(run)
     run.do(*JOIN, join_body(name, session_timeout=600))
     member = new_member(run, name)
     send_join(member, run.version)
-    member.took(member.peer.take("answer"))
+    member.took(member.peer.take("response"))
     sync(member)
 
 
@@ -226,7 +226,7 @@ def large_metadata(run: Run) -> None:
     run.tokens.member_id(first["member_id"])
     member.peer.send("join_group", run.version, body)
     response = member.took(member.peer.receive())
-    run.record("answer", {"error_code": response["error_code"], "members": len(response["members"])})
+    run.record("response", {"error_code": response["error_code"], "members": len(response["members"])})
     member.peer.ask("sync", sync_body(member, {member.member_id: b"x"}), api="sync_group", version=5)
 
 
@@ -236,7 +236,7 @@ SCENARIOS = (
         "join_group",
         (
             first_member,
-            id_that_nobody_gave,
+            invented_member_id,
             empty_group_id,
             session_timeouts,
             protocols_missing,
@@ -248,17 +248,17 @@ SCENARIOS = (
             again_before_syncing,
             again_while_waiting,
             full_group,
-            group_that_went_empty,
+            group_that_became_empty,
             member_that_does_not_rejoin,
-            session_that_ended,
+            expired_session,
         ),
     ),
     *scenarios(
         "groups_join",
         "join_group",
         (
-            rebalance_timeouts_that_make_no_sense,
-            id_that_was_not_used_in_time,
+            invalid_rebalance_timeouts,
+            expired_pending_id,
             pending_member,
             pending_member_and_a_rebalance,
         ),

@@ -41,10 +41,10 @@ def commit_without_membership(run: Run) -> None:
     run.ask("described", {"groups": [name]}, api="describe_groups", version=5)
 
 
-def commit_odd_offsets(run: Run) -> None:
+def commit_unusual_offsets(run: Run) -> None:
     name, topic = group(run), run.topic(partitions=4)
     odd = (commit_partition(0, -1), commit_partition(1, -5), commit_partition(2, 1 << 60), commit_partition(3, 0))
-    run.ask("answer", commit_body(name, commit_topic(topic, *odd)))
+    run.ask("response", commit_body(name, commit_topic(topic, *odd)))
     offsets(run, "fetched", name, topic, 0, 1, 2, 3)
 
 
@@ -53,11 +53,11 @@ def commit_metadata(run: Run) -> None:
     sizes = (METADATA_BYTES_MAX, METADATA_BYTES_MAX + 1)
     parts = [commit_partition(index, 1, committed_metadata="m" * size) for index, size in enumerate(sizes)]
     parts += [commit_partition(2, 1, committed_metadata=None), commit_partition(3, 1, committed_metadata="ü" * 4000)]
-    run.ask("answer", commit_body(name, commit_topic(topic, *parts)))
+    run.ask("response", commit_body(name, commit_topic(topic, *parts)))
     offsets(run, "fetched", name, topic, 0, 1, 2)
 
 
-def commit_for_what_is_not_there(run: Run) -> None:
+def commit_for_unknown_topics(run: Run) -> None:
     name, topic = group(run), run.topic()
     run.ask("unknown topic", commit_body(name, commit_topic(missing(run), (0, 1)), commit_topic(topic, (0, 1))))
     run.ask("unknown partition", commit_body(name, commit_topic(topic, (9, 1), (-1, 1), (0, 2))))
@@ -107,7 +107,7 @@ def commit_of_members(run: Run) -> None:
         )
     run.ask("unknown member", commit_body(name, part, **right | {"member_id": "stranger"}))
     run.ask("no member id", commit_body(name, part, **right | {"member_id": ""}))
-    run.ask("nobody, while there are members", commit_body(name, part))
+    run.ask("without a member, while there are members", commit_body(name, part))
     send_join(new_member(run, name))
     await_state(run, name, "PreparingRebalance")
     run.ask("rebalancing", commit_body(name, part, **right))
@@ -125,12 +125,12 @@ def commit_when_all_left(run: Run) -> None:
     run.ask(
         "by the old member, new generation", commit_body(name, part, **right | {"generation_id_or_member_epoch": 2})
     )
-    run.ask("by nobody", commit_body(name, part))
+    run.ask("without a member", commit_body(name, part))
     run.ask("by a generation alone", commit_body(name, part, generation_id_or_member_epoch=2))
 
 
 def commit_retained(run: Run) -> None:
-    """Up to version 4 a commit may say for how long."""
+    """Up to version 4 a commit may have a retention time."""
     name, topic = group(run), run.topic()
     run.ask("a day", commit_body(name, commit_topic(topic, (0, 1)), retention_time=86_400_000))
     run.ask("negative", commit_body(name, commit_topic(topic, (0, 2)), retention_time=-5))
@@ -170,7 +170,7 @@ def fetch_everything(run: Run) -> None:
 def fetch_stable_only(run: Run) -> None:
     name, topic = group(run), run.topic()
     committed(run, name, topic, 5)
-    run.ask("answer", offsets_body(name, (topic, [0])) | {"require_stable": True})
+    run.ask("response", offsets_body(name, (topic, [0])) | {"require_stable": True})
 
 
 def fetch_many_groups(run: Run) -> None:
@@ -201,7 +201,7 @@ def fetch_of_a_deleted_topic(run: Run) -> None:
 
 
 def fetch_as_a_member(run: Run) -> None:
-    """From version 9 on a member of a consumer group says who it is."""
+    """From version 9 on a request has the member id and epoch of a consumer group."""
     classic, modern, topic = group(run), group(run, "h"), run.topic()
     member = alone(run, classic)
     committed(run, classic, topic, 5, member_id=member.member_id, generation_id_or_member_epoch=1)
@@ -215,13 +215,13 @@ def fetch_as_a_member(run: Run) -> None:
     run.ask("new epoch", offsets_body(modern, asked, member_id="m1", member_epoch=9))
     run.ask("no epoch", offsets_body(modern, asked, member_id="m1"))
     run.ask("unknown member", offsets_body(modern, asked, member_id="stranger", member_epoch=1))
-    run.ask("nobody", offsets_body(modern, asked))
-    run.ask("nobody, with an epoch", offsets_body(modern, asked, member_epoch=1))
+    run.ask("without a member", offsets_body(modern, asked))
+    run.ask("without a member, with an epoch", offsets_body(modern, asked, member_epoch=1))
     run.ask("everything, old epoch", offsets_body(modern, everything=True, member_id="m1", member_epoch=0))
 
 
 def commit_as_a_member_of_a_consumer_group(run: Run) -> None:
-    """Below version 9 a stale epoch is told as an old generation."""
+    """Below version 9 a stale epoch is reported as an old generation."""
     name, topic = group(run), run.topic()
     part = commit_topic(topic, (0, 1))
     joined = consumer_joined(run, name, "m1", topic.name)
@@ -231,8 +231,8 @@ def commit_as_a_member_of_a_consumer_group(run: Run) -> None:
         ("new epoch", "m1", 9),
         ("no epoch", "m1", -1),
         ("unknown member", "stranger", 1),
-        ("nobody", "", -1),
-        ("nobody, with an epoch", "", 1),
+        ("without a member", "", -1),
+        ("without a member, with an epoch", "", 1),
     ):
         run.ask(label, commit_body(name, part, member_id=member_id, generation_id_or_member_epoch=epoch))
     offsets(run, "fetched", name, topic, 0)
@@ -269,7 +269,7 @@ def delete_offsets_of_unknown_groups(run: Run) -> None:
 
 
 def delete_offsets_of_a_group_with_members(run: Run) -> None:
-    """Only of topics that nobody is subscribed to, as far as the coordinator can tell."""
+    """Only offsets of topics without subscribers, as far as the coordinator knows, can be deleted."""
     name, topic, other = group(run), run.topic(), run.topic("b")
     committed(run, name, topic, 5)
     committed(run, name, other, 6)
@@ -278,18 +278,18 @@ def delete_offsets_of_a_group_with_members(run: Run) -> None:
     offsets(run, "fetched", name, other, 0)
 
 
-def delete_offsets_of_members_that_are_no_consumers(run: Run) -> None:
+def delete_offsets_of_a_group_of_another_type(run: Run) -> None:
     name, topic = group(run), run.topic()
     committed(run, name, topic, 5)
     alone(run, name, protocol_type="connect")
-    run.ask("answer", delete_body(name, (topic.name, [0])))
+    run.ask("response", delete_body(name, (topic.name, [0])))
 
 
 def delete_offsets_with_unreadable_subscriptions(run: Run) -> None:
     name, topic = group(run), run.topic()
     committed(run, name, topic, 5)
     alone(run, name)
-    run.ask("answer", delete_body(name, (topic.name, [0])))
+    run.ask("response", delete_body(name, (topic.name, [0])))
 
 
 def delete_offsets_of_a_consumer_group(run: Run) -> None:
@@ -306,9 +306,9 @@ SCENARIOS = (
         "offset_commit",
         (
             commit_without_membership,
-            commit_odd_offsets,
+            commit_unusual_offsets,
             commit_metadata,
-            commit_for_what_is_not_there,
+            commit_for_unknown_topics,
             commit_nothing,
             commit_the_same_twice,
             commit_of_unknown_groups,
@@ -331,7 +331,7 @@ SCENARIOS = (
             delete_offsets,
             delete_offsets_of_unknown_groups,
             delete_offsets_of_a_group_with_members,
-            delete_offsets_of_members_that_are_no_consumers,
+            delete_offsets_of_a_group_of_another_type,
             delete_offsets_with_unreadable_subscriptions,
             delete_offsets_of_a_consumer_group,
         ),

@@ -58,7 +58,7 @@ def instance_and_member_id_that_do_not_fit(run: Run) -> None:
 
 
 def leader_comes_back(run: Run) -> None:
-    """It takes the place of its former self: same generation, no rebalance, and nothing new to assign."""
+    """It replaces its former self: same generation, no rebalance, and nothing new to assign."""
     name = group(run)
     leader, follower = pair(run, name)
     back = run.ask("leader", static_join(name))
@@ -80,7 +80,7 @@ def follower_comes_back(run: Run) -> None:
 
 
 def comes_back_with_other_metadata(run: Run) -> None:
-    """Other metadata of the same protocol does not change what would be chosen, another protocol does."""
+    """Other metadata of the same protocol does not change the chosen protocol; another protocol does."""
     name = group(run)
     both = protocols("p1", "p2")
     leader, _ = pair(run, name, protocols=both)
@@ -128,7 +128,7 @@ def comes_back_while_its_former_self_waits_to_sync(run: Run) -> None:
 
 
 def fenced_everywhere(run: Run) -> None:
-    """Who names an instance with another member's id is fenced, in every request."""
+    """A request with an instance id and another member's id is fenced, in every API."""
     name, topic = group(run), run.topic()
     member = alone(run, name, INSTANCE)
     commit = commit_body(name, commit_topic(topic, (0, 5)), group_instance_id=INSTANCE)

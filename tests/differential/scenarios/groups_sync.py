@@ -32,13 +32,13 @@ def leader_alone(run: Run) -> None:
 def leader_assigns_nothing(run: Run) -> None:
     name = group(run)
     member = alone(run, name, synced=False)
-    run.ask("answer", sync_body(member))
+    run.ask("response", sync_body(member))
 
 
-def assignments_for_strangers(run: Run) -> None:
+def assignments_for_unknown_members(run: Run) -> None:
     name = group(run)
     member = alone(run, name, synced=False)
-    run.ask("answer", sync_body(member, {"stranger": b"his", member.member_id: b"mine"}))
+    run.ask("response", sync_body(member, {"stranger": b"his", member.member_id: b"mine"}))
     run.ask("described", {"groups": [name]}, api="describe_groups", version=5)
 
 
@@ -51,21 +51,21 @@ def followers_wait_for_the_leader(run: Run) -> None:
     follower.peer.take("follower after the leader")
 
 
-def sync_who_is_unknown(run: Run) -> None:
+def sync_of_unknown_members(run: Run) -> None:
     name = group(run)
-    stranger = new_member(run, name)
-    stranger.member_id, stranger.generation = "stranger", 1
-    run.ask("unknown group", sync_body(stranger))
-    run.ask("empty group", sync_body(stranger, group_id=""))
+    unknown = new_member(run, name)
+    unknown.member_id, unknown.generation = "stranger", 1
+    run.ask("unknown group", sync_body(unknown))
+    run.ask("empty group", sync_body(unknown, group_id=""))
     member = alone(run, name, synced=False)
-    run.ask("unknown member", sync_body(stranger))
+    run.ask("unknown member", sync_body(unknown))
     run.ask("no member id", sync_body(member, member_id=""))
     for generation in (0, 2, -1):
         run.ask(f"generation {generation}", sync_body(member, generation_id=generation))
 
 
 def sync_protocols(run: Run) -> None:
-    """From version 5 on a member says which protocol it believes in."""
+    """From version 5 on a sync has the protocol type and name."""
     name = group(run)
     member = alone(run, name, synced=False)
     run.ask("other type", sync_body(member, protocol_type="connect"))
@@ -81,7 +81,7 @@ def sync_while_rebalancing(run: Run) -> None:
     member, newcomer = alone(run, name), new_member(run, name)
     send_join(newcomer)
     await_state(run, name, "PreparingRebalance")
-    run.ask("answer", sync_body(member))
+    run.ask("response", sync_body(member))
 
 
 def leader_leaves_before_it_syncs(run: Run) -> None:
@@ -93,7 +93,7 @@ def leader_leaves_before_it_syncs(run: Run) -> None:
     follower.peer.take("follower after the leader left")
 
 
-def newcomer_before_the_leader_syncs(run: Run) -> None:
+def new_member_before_the_leader_syncs(run: Run) -> None:
     name = group(run)
     leader, follower = together(run, name, 2, synced=False)
     follower.peer.send("sync_group", run.version, sync_body(follower))
@@ -104,7 +104,7 @@ def newcomer_before_the_leader_syncs(run: Run) -> None:
 
 
 def leader_never_syncs(run: Run) -> None:
-    """It is dropped when the rebalance timeout is over, and the others are told to join again."""
+    """It is removed after the rebalance timeout, and the others have to rejoin."""
     run.timed()
     name = group(run)
     leader, follower = together(run, name, 2, synced=False, rebalance_timeout=600)
@@ -116,14 +116,14 @@ def leader_never_syncs(run: Run) -> None:
 def large_assignment(run: Run) -> None:
     name = group(run)
     member = alone(run, name, synced=False)
-    run.ask("answer", sync_body(member, {member.member_id: bytes(1_200_000)}))
+    run.ask("response", sync_body(member, {member.member_id: bytes(1_200_000)}))
     run.ask("described", {"groups": [name]}, api="describe_groups", version=5)
 
 
 # Heartbeat
 
 
-def beats(run: Run) -> None:
+def heartbeats(run: Run) -> None:
     name = group(run)
     member = alone(run, name, synced=False)
     run.ask("before it synced", beat_body(member))
@@ -139,12 +139,12 @@ def beats(run: Run) -> None:
     run.ask("rebalancing, old generation", beat_body(member, generation_id=0))
 
 
-def beats_of_groups_that_are_not_there(run: Run) -> None:
+def heartbeats_of_unknown_groups(run: Run) -> None:
     name = group(run)
-    stranger = new_member(run, name)
-    stranger.member_id, stranger.generation = "stranger", 1
-    run.ask("unknown group", beat_body(stranger))
-    run.ask("empty name", beat_body(stranger, group_id=""))
+    unknown = new_member(run, name)
+    unknown.member_id, unknown.generation = "stranger", 1
+    run.ask("unknown group", beat_body(unknown))
+    run.ask("empty name", beat_body(unknown, group_id=""))
     member = alone(run, name)
     run.do("leave_group", 1, {"group_id": name, "member_id": member.member_id})
     run.ask("group without members", beat_body(member))
@@ -161,7 +161,7 @@ def leaves(run: Run) -> None:
     run.ask("described", {"groups": [name]}, api="describe_groups", version=5)
 
 
-def leaves_what_is_not_there(run: Run) -> None:
+def leaves_unknown(run: Run) -> None:
     name = group(run)
     run.ask("unknown group", leave_body(name, ("stranger", None)))
     run.ask("empty name", leave_body("", ("stranger", None)))
@@ -180,7 +180,7 @@ def leaves_and_the_rest_rebalance(run: Run) -> None:
 
 
 def leaves_while_it_waits(run: Run) -> None:
-    """Its join is answered all the same: it is no member any more."""
+    """Its join gets a response: it is no longer a member."""
     name = group(run)
     _, newcomer = alone(run, name), new_member(run, name)
     send_join(newcomer)
@@ -192,7 +192,7 @@ def leaves_while_it_waits(run: Run) -> None:
 def several_leave(run: Run) -> None:
     name = group(run)
     leader, follower = together(run, name, 2)
-    run.ask("nobody", leave_body(name))
+    run.ask("no members", leave_body(name))
     members = [(leader.member_id, None), ("stranger", None), (leader.member_id, None), (follower.member_id, "nobody")]
     run.ask("four", leave_body(name, *members))
     run.ask("described", {"groups": [name]}, api="describe_groups", version=5)
@@ -205,22 +205,22 @@ SCENARIOS = (
         (
             leader_alone,
             leader_assigns_nothing,
-            assignments_for_strangers,
+            assignments_for_unknown_members,
             followers_wait_for_the_leader,
-            sync_who_is_unknown,
+            sync_of_unknown_members,
             sync_protocols,
             sync_while_rebalancing,
             leader_leaves_before_it_syncs,
-            newcomer_before_the_leader_syncs,
+            new_member_before_the_leader_syncs,
             leader_never_syncs,
         ),
     ),
     *scenarios("groups_sync", "sync_group", (large_assignment,), versions=range(5, 6)),
-    *scenarios("groups_sync", "heartbeat", (beats, beats_of_groups_that_are_not_there)),
+    *scenarios("groups_sync", "heartbeat", (heartbeats, heartbeats_of_unknown_groups)),
     *scenarios(
         "groups_sync",
         "leave_group",
-        (leaves, leaves_what_is_not_there, leaves_and_the_rest_rebalance, leaves_while_it_waits),
+        (leaves, leaves_unknown, leaves_and_the_rest_rebalance, leaves_while_it_waits),
     ),
     *scenarios("groups_sync", "leave_group", (several_leave,), versions=range(3, 99)),
 )

@@ -14,7 +14,7 @@ SEQUENCE_MAX = 2**31 - 1
 
 
 def producer(run: Run) -> int:
-    """A new producer id; the first one takes Kafka a moment."""
+    """A new producer id; Kafka needs a moment for the first one."""
 
     def given() -> dict[str, Any] | None:
         fields = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
@@ -117,7 +117,7 @@ def sequence_wraps_inside_a_batch(run: Run) -> None:
 def two_batches_in_one_partition(run: Run) -> None:
     topic, pid = run.topic(), producer(run)
     both = b"".join(batch(b"x", producer_id=pid, producer_epoch=0, base_sequence=sequence) for sequence in (0, 1))
-    run.ask("answer", produce_body(topic, both))
+    run.ask("response", produce_body(topic, both))
 
 
 def each_partition_counts_by_itself(run: Run) -> None:
@@ -127,7 +127,7 @@ def each_partition_counts_by_itself(run: Run) -> None:
     run.ask("both again", produce_many(parts))
 
 
-def fields_that_do_not_fit(run: Run) -> None:
+def contradicting_fields(run: Run) -> None:
     topic, pid = run.topic(), producer(run)
     send(run, "no sequence", topic, pid, -1)
     send(run, "no epoch", topic, pid, 0, epoch=-1)
@@ -143,7 +143,7 @@ def first_epoch_negative(run: Run) -> None:
     look(run, topic)
 
 
-def acks_one_is_as_good(run: Run) -> None:
+def acks_one(run: Run) -> None:
     topic, pid = run.topic(), producer(run)
     records = batch(b"x", producer_id=pid, producer_epoch=0, base_sequence=0)
     run.ask("first", produce_body(topic, records, acks=1))
@@ -175,9 +175,9 @@ SCENARIOS = scenarios(
         sequence_wraps_inside_a_batch,
         two_batches_in_one_partition,
         each_partition_counts_by_itself,
-        fields_that_do_not_fit,
+        contradicting_fields,
         first_epoch_negative,
-        acks_one_is_as_good,
+        acks_one,
         compressed_duplicate,
     ),
 )

@@ -1,4 +1,4 @@
-"""Metadata: which topics there are, who leads them, and what asking for a missing one does."""
+"""Metadata: topics, their leaders, and requests for missing topics."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ def body(*topics: dict[str, Any], create: bool = False, **fields: Any) -> dict[s
 
 def named_topic(run: Run) -> None:
     topic = run.topic(partitions=3)
-    run.ask("answer", body({"name": topic.name}))
+    run.ask("response", body({"name": topic.name}))
 
 
 def two_topics_one_missing(run: Run) -> None:
     topic = run.topic(partitions=2)
-    run.ask("answer", body({"name": topic.name}, {"name": missing(run).name}))
+    run.ask("response", body({"name": topic.name}, {"name": missing(run).name}))
 
 
 def the_same_topic_twice(run: Run) -> None:
     topic = run.topic()
-    run.ask("answer", body({"name": topic.name}, {"name": topic.name}))
+    run.ask("response", body({"name": topic.name}, {"name": topic.name}))
 
 
 def all_topics(run: Run) -> None:
-    """Null means all from version 1 on; version 0 says it with an empty list."""
+    """Null means all from version 1 on; in version 0 an empty list does."""
     run.topic("a")
     run.topic("b", partitions=2)
-    run.ask("answer", body() if run.version == 0 else {"topics": None}, own_only=True)
+    run.ask("response", body() if run.version == 0 else {"topics": None}, own_only=True)
 
 
 def no_topics(run: Run) -> None:
-    run.ask("answer", body(), own_only=True)
+    run.ask("response", body(), own_only=True)
 
 
 def missing_topic_without_creation(run: Run) -> None:
@@ -47,7 +47,7 @@ def missing_topic_without_creation(run: Run) -> None:
 
 
 def missing_topic_is_created(run: Run) -> None:
-    """The first response says there is none, a later one has it."""
+    """In the first response it is unknown, a later one has it."""
     name = missing(run, "new").name
     run.ask("first", body({"name": name}, create=True))
     run.await_topic(name, 1)
@@ -98,7 +98,7 @@ def one_by_name_another_by_id(run: Run) -> None:
 
 
 def deleted_topic(run: Run) -> None:
-    """After deletion the name is unknown; a topic made anew has another id."""
+    """After deletion the name is unknown; a topic created again has another id."""
     topic = run.topic()
     run.do("delete_topics", 5, {"topic_names": [topic.name], "timeout": 10_000})
     run.await_gone(topic.name)

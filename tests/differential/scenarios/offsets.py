@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: where a log begins, ends, and was at a time."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 
 
 def timed(run: Run) -> Topic:
-    """Five records at T0+0, +10, +20 and +20, +15: offsets 0 to 4, times not in order."""
+    """Five records at T0+0, +10, +20 and +20, +15: offsets 0 to 4, timestamps not in order."""
     topic = run.topic()
     fill(run, topic, Batch(records=(Record(), Record(timestamp_delta=10))).to_bytes())
     fill(run, topic, Batch(records=(Record(), Record()), base_timestamp=T0 + 20).to_bytes())
@@ -32,7 +32,7 @@ def of_an_empty_partition(run: Run) -> None:
 
 
 def special_timestamps(run: Run) -> None:
-    """Each special timestamp is known from some version on."""
+    """Each special timestamp exists from some version on."""
     topic = timed(run)
     for label, timestamp in SPECIALS:
         run.ask(label, list_offsets_body(topic, (0, timestamp)))
@@ -89,11 +89,11 @@ def partitions_and_topics_unknown(run: Run) -> None:
 
 def the_same_partition_twice(run: Run) -> None:
     topic = timed(run)
-    run.ask("answer", list_offsets_body(topic, (0, EARLIEST), (0, LATEST)))
+    run.ask("response", list_offsets_body(topic, (0, EARLIEST), (0, LATEST)))
     run.ask("beside another", list_offsets_body(topic, (0, EARLIEST), (0, LATEST), (3, LATEST)))
 
 
-def asked_by_a_replica(run: Run) -> None:
+def requested_by_a_replica(run: Run) -> None:
     topic = timed(run)
     run.ask("replica 99", list_offsets_body(topic, (0, LATEST)) | {"replica_id": 99})
     run.ask("debugging", list_offsets_body(topic, (0, LATEST)) | {"replica_id": -2})
@@ -203,7 +203,7 @@ def deleted_unknown(run: Run) -> None:
 def deleted_from_a_compacted_topic(run: Run) -> None:
     topic = run.topic(cleanup_policy="compact")
     fill(run, topic, Batch(records=(Record(key=b"k"), Record(key=b"l"))).to_bytes())
-    run.ask("answer", delete_body(topic, (0, 1)))
+    run.ask("response", delete_body(topic, (0, 1)))
     both = run.topic("both", cleanup_policy="compact,delete")
     fill(run, both, Batch(records=(Record(key=b"k"), Record(key=b"l"))).to_bytes())
     run.ask("compact,delete", delete_body(both, (0, 1)))
@@ -233,7 +233,7 @@ SCENARIOS = (
             leader_epochs,
             partitions_and_topics_unknown,
             the_same_partition_twice,
-            asked_by_a_replica,
+            requested_by_a_replica,
         ),
     ),
     *scenarios(

@@ -62,11 +62,11 @@ def growth_validated_only(run: Run) -> None:
 
 def grown_twice_in_one_request(run: Run) -> None:
     topic, other = run.topic(), run.topic("b")
-    run.ask("answer", grow(to(topic, 2), to(topic, 3), to(other, 2)))
+    run.ask("response", grow(to(topic, 2), to(topic, 3), to(other, 2)))
 
 
 def grown_nothing(run: Run) -> None:
-    run.ask("answer", grow())
+    run.ask("response", grow())
 
 
 # DescribeTopicPartitions
@@ -84,7 +84,7 @@ def described(run: Run) -> None:
 
 
 def described_all(run: Run) -> None:
-    """No names mean all topics; a cursor and a limit keep the response to this scenario's own."""
+    """Without names all topics are described; a cursor and a limit restrict the response to this scenario's own."""
     first = run.topic("a", partitions=3)
     cursor = {"topic_name": first.name, "partition_index": 0}
     run.ask("two from the cursor", {"topics": [], "response_partition_limit": 2, "cursor": cursor})
@@ -127,7 +127,7 @@ def reassigned_wrongly(run: Run) -> None:
     run.ask("unknown broker", reassign(topic, (0, [99])))
     run.ask("and another", reassign(topic, (0, [me, 99])))
     run.ask("twice the same", reassign(topic, (0, [me, me])))
-    run.ask("nobody", reassign(topic, (0, [])))
+    run.ask("no replicas", reassign(topic, (0, [])))
     run.ask("negative", reassign(topic, (0, [-3])))
     run.ask("unknown partition", reassign(topic, (4, [me])))
     run.ask("unknown topic", reassign(missing(run), (0, [me])))

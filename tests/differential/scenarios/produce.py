@@ -1,4 +1,4 @@
-"""Produce: batches right and wrong, and what stands in the log afterwards."""
+"""Produce: valid and invalid batches, and the log after them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THREE = (Record(value=b"one"), Record(value=b"two", timestamp_delta=5), Record(v
 
 
 def look(run: Run, topic: Topic, label: str = "log", partition: int = 0) -> None:
-    """Record what a reader finds."""
+    """Record what a reader gets."""
     run.ask(
         label,
         fetch_body(fetch_topic(topic, fetch_partition(0, partition=partition))),
@@ -39,9 +39,9 @@ def look(run: Run, topic: Topic, label: str = "log", partition: int = 0) -> None
 
 
 def refused(run: Run, records: bytes, **configs: str) -> None:
-    """The response to a bad batch, and that nothing was written."""
+    """Record the response to an invalid batch, and the log, which stays empty."""
     topic = run.topic(**configs)
-    run.ask("answer", produce_body(topic, records))
+    run.ask("response", produce_body(topic, records))
     look(run, topic)
 
 
@@ -53,22 +53,22 @@ def acks_all(run: Run) -> None:
 
 
 def acks_one(run: Run) -> None:
-    run.ask("answer", produce_body(run.topic(), batch(b"a", b"b"), acks=1))
+    run.ask("response", produce_body(run.topic(), batch(b"a", b"b"), acks=1))
 
 
 def acks_none(run: Run) -> None:
-    """No response comes, the connection stays, the record is there."""
+    """There is no response, the connection stays open, and the record is written."""
     topic = run.topic()
     run.tell("good", produce_body(topic, batch(b"a"), acks=0))
     look(run, topic)
 
 
 def acks_none_with_an_error(run: Run) -> None:
-    """An error nobody is told of closes the connection."""
+    """An error without a response closes the connection."""
     run.tell("unknown partition", produce_body(run.topic(), batch(b"a"), acks=0, partition=9))
 
 
-def acks_that_do_not_exist(run: Run) -> None:
+def invalid_acks(run: Run) -> None:
     topic = run.topic()
     run.ask("two", produce_body(topic, batch(b"a"), acks=2))
     run.ask("minus two", produce_body(topic, batch(b"a"), acks=-2))
@@ -83,7 +83,7 @@ def keys_values_and_headers(run: Run) -> None:
         Record(key=b"", value=b""),
         Record(key=b"k", value=None, headers=(("h", b"1"), ("h", None), ("", b""))),
     )
-    run.ask("answer", produce_body(topic, Batch(records=records).to_bytes()))
+    run.ask("response", produce_body(topic, Batch(records=records).to_bytes()))
     look(run, topic)
 
 
@@ -97,11 +97,11 @@ def every_codec(run: Run) -> None:
 def snappy_in_java_blocks(run: Run) -> None:
     topic = run.topic()
     plain = b"".join(record_bytes(record, index) for index, record in enumerate(THREE))
-    run.ask("answer", produce_body(topic, Batch(records=THREE, codec=SNAPPY, payload=xerial(plain)).to_bytes()))
+    run.ask("response", produce_body(topic, Batch(records=THREE, codec=SNAPPY, payload=xerial(plain)).to_bytes()))
     look(run, topic)
 
 
-def codecs_that_do_not_exist(run: Run) -> None:
+def unknown_codecs(run: Run) -> None:
     for codec in (5, 6, 7):
         run.ask(f"codec {codec}", produce_body(run.topic(f"t{codec}"), Batch(codec=codec).to_bytes()))
 
@@ -145,7 +145,7 @@ def count_wrong_and_compressed(run: Run) -> None:
     refused(run, Batch(records=THREE, codec=GZIP, count=2, last_offset_delta=1).to_bytes())
 
 
-def offsets_with_a_hole(run: Run) -> None:
+def offsets_with_a_gap(run: Run) -> None:
     refused(run, Batch(records=(Record(), Record(offset_delta=2)), last_offset_delta=2).to_bytes())
 
 
@@ -154,7 +154,7 @@ def offsets_out_of_order(run: Run) -> None:
 
 
 def base_offset_not_zero(run: Run) -> None:
-    """Clients send zero; the broker gives the offsets anyway."""
+    """Clients send zero; the broker assigns the offsets."""
     refused(run, batch(b"a", base_offset=77))
 
 
@@ -209,20 +209,20 @@ def empty_records(run: Run) -> None:
 
 
 def null_records(run: Run) -> None:
-    """Kafka never answers this one, so it is asked once."""
+    """Kafka never responds to this request, so it is sent once."""
     topic = run.topic()
     run.ask("null", produce_body(topic, None))
     look(run, topic)
 
 
 def no_topics(run: Run) -> None:
-    run.ask("answer", produce_many([]))
+    run.ask("response", produce_many([]))
 
 
 def no_partitions(run: Run) -> None:
     topic = run.topic()
     body = produce_many([]) | {"topic_data": [{"name": topic.name, "topic_id": topic.topic_id, "partition_data": []}]}
-    run.ask("answer", body)
+    run.ask("response", body)
 
 
 def magic_zero(run: Run) -> None:
@@ -254,7 +254,7 @@ def unused_attribute_bits(run: Run) -> None:
     refused(run, batch(b"a", attributes=0x0100))
 
 
-def attributes_that_are_not_a_clients(run: Run) -> None:
+def attributes_reserved_for_brokers(run: Run) -> None:
     for name, attributes in (("delete horizon", DELETE_HORIZON), ("bit 7", 0x80), ("bit 15", -0x8000)):
         topic = run.topic(name.replace(" ", "-"))
         run.ask(name, produce_body(topic, batch(b"a", attributes=attributes)))
@@ -291,7 +291,7 @@ def too_large_for_the_topic(run: Run) -> None:
     refused(run, batch(b"x" * 2_000), max_message_bytes="1000")
 
 
-def just_as_large_as_the_topic_takes(run: Run) -> None:
+def as_large_as_the_topic_allows(run: Run) -> None:
     whole = batch(b"x" * 900)
     topic = run.topic(max_message_bytes=str(len(whole)))
     run.ask("equal", produce_body(topic, whole))
@@ -300,7 +300,7 @@ def just_as_large_as_the_topic_takes(run: Run) -> None:
 
 def too_large_for_the_default(run: Run) -> None:
     topic = run.topic()
-    run.ask("answer", produce_body(topic, batch(b"x" * 1_048_600)))
+    run.ask("response", produce_body(topic, batch(b"x" * 1_048_600)))
 
 
 def timestamp_in_the_future(run: Run) -> None:
@@ -314,7 +314,7 @@ def timestamp_in_the_future_of_one_record(run: Run) -> None:
     soon = int(time.time() * 1_000)
     records = (Record(value=b"a"), Record(value=b"b", timestamp_delta=3 * HOUR_MS), Record(value=b"c"))
     topic = run.topic()
-    run.ask("answer", produce_body(topic, Batch(records=records, base_timestamp=soon).to_bytes()))
+    run.ask("response", produce_body(topic, Batch(records=records, base_timestamp=soon).to_bytes()))
     look(run, topic)
 
 
@@ -333,7 +333,7 @@ def timestamp_missing(run: Run) -> None:
 
 def max_timestamp_of_the_header_wrong(run: Run) -> None:
     topic = run.topic()
-    run.ask("answer", produce_body(topic, Batch(records=THREE, max_timestamp=T0 + 1_000).to_bytes()))
+    run.ask("response", produce_body(topic, Batch(records=THREE, max_timestamp=T0 + 1_000).to_bytes()))
     look(run, topic)
 
 
@@ -345,7 +345,7 @@ def topic_with_log_append_time(run: Run) -> None:
 
 
 def topic_with_its_own_codec(run: Run) -> None:
-    """The topic's codec wins over the producer's; only what is inside is compared."""
+    """The topic's codec takes precedence over the producer's; only the records are compared."""
     topic = run.topic(compression_type="gzip")
     run.ask("plain", produce_body(topic, Batch(records=THREE).to_bytes()))
     run.ask("lz4", produce_body(topic, Batch(records=THREE, codec=LZ4).to_bytes()))
@@ -378,14 +378,14 @@ def partition_unknown(run: Run) -> None:
 
 
 def topic_unknown(run: Run) -> None:
-    run.ask("answer", produce_body(missing(run), batch(b"a")))
+    run.ask("response", produce_body(missing(run), batch(b"a")))
 
 
 def topic_by_null_id(run: Run) -> None:
-    run.ask("answer", produce_body(Topic(name="", topic_id="00000000-0000-0000-0000-000000000000"), batch(b"a")))
+    run.ask("response", produce_body(Topic(name="", topic_id="00000000-0000-0000-0000-000000000000"), batch(b"a")))
 
 
-def topic_deleted_and_made_again(run: Run) -> None:
+def topic_deleted_and_created_again(run: Run) -> None:
     old = run.topic()
     run.do("delete_topics", 5, {"topic_names": [old.name], "timeout": 10_000})
     run.await_gone(old.name)
@@ -409,11 +409,11 @@ def several_topics_and_partitions(run: Run) -> None:
 
 def the_same_partition_twice(run: Run) -> None:
     topic = run.topic()
-    run.ask("answer", produce_many([(topic, 0, batch(b"first")), (topic, 0, batch(b"second"))]))
+    run.ask("response", produce_many([(topic, 0, batch(b"first")), (topic, 0, batch(b"second"))]))
     look(run, topic)
 
 
-def fewer_in_sync_than_the_topic_wants(run: Run) -> None:
+def fewer_in_sync_than_required(run: Run) -> None:
     topic = run.topic(min_insync_replicas="2")
     run.ask("acks all", produce_body(topic, batch(b"a")))
     run.ask("acks one", produce_body(topic, batch(b"a"), acks=1))
@@ -434,11 +434,11 @@ SCENARIOS = (
             acks_one,
             acks_none,
             acks_none_with_an_error,
-            acks_that_do_not_exist,
+            invalid_acks,
             keys_values_and_headers,
             every_codec,
             snappy_in_java_blocks,
-            codecs_that_do_not_exist,
+            unknown_codecs,
             compressed_garbage,
             wrong_crc,
             count_too_high,
@@ -448,7 +448,7 @@ SCENARIOS = (
             count_zero,
             count_zero_with_a_last_offset,
             count_wrong_and_compressed,
-            offsets_with_a_hole,
+            offsets_with_a_gap,
             offsets_out_of_order,
             base_offset_not_zero,
             length_too_long,
@@ -472,14 +472,14 @@ SCENARIOS = (
             control_batch_from_a_client,
             transactional_batch_without_transaction,
             unused_attribute_bits,
-            attributes_that_are_not_a_clients,
+            attributes_reserved_for_brokers,
             log_append_time_claimed_by_the_client,
             record_attributes_not_zero,
             record_longer_than_its_batch,
             record_value_longer_than_its_record,
             bytes_after_the_records,
             too_large_for_the_topic,
-            just_as_large_as_the_topic_takes,
+            as_large_as_the_topic_allows,
             too_large_for_the_default,
             timestamp_in_the_future,
             timestamp_in_the_future_of_one_record,
@@ -493,10 +493,10 @@ SCENARIOS = (
             partition_unknown,
             topic_unknown,
             topic_by_null_id,
-            topic_deleted_and_made_again,
+            topic_deleted_and_created_again,
             several_topics_and_partitions,
             the_same_partition_twice,
-            fewer_in_sync_than_the_topic_wants,
+            fewer_in_sync_than_required,
             bad_transactional_id,
         ),
     ),

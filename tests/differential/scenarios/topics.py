@@ -36,7 +36,7 @@ def assigned(
 
 
 def shape(run: Run, label: str, name: str) -> None:
-    """Record what came of a topic."""
+    """Record the partitions of a topic, or its error."""
     run.ask(
         label, {"topics": [{"name": name}], "allow_auto_topic_creation": False}, api="metadata", version=METADATA[1]
     )
@@ -44,7 +44,7 @@ def shape(run: Run, label: str, name: str) -> None:
 
 def created(run: Run) -> None:
     name = run.name("a")
-    run.ask("answer", create(new(name, 3)))
+    run.ask("response", create(new(name, 3)))
     run.await_topic(name, 3)
     shape(run, "shape", name)
 
@@ -52,13 +52,13 @@ def created(run: Run) -> None:
 def created_with_configs(run: Run) -> None:
     name = run.name("a")
     configs = {"retention_ms": "12345", "cleanup_policy": "compact", "max_message_bytes": "2000"}
-    run.ask("answer", create(new(name, 1, **configs)))
+    run.ask("response", create(new(name, 1, **configs)))
 
 
 def created_by_defaults(run: Run) -> None:
-    """Minus one asks for the broker's own counts."""
+    """Minus one requests the broker's defaults."""
     name = run.name("a")
-    run.ask("answer", create(new(name, -1, -1)))
+    run.ask("response", create(new(name, -1, -1)))
     run.await_topic(name, 1)
     shape(run, "shape", name)
 
@@ -67,23 +67,23 @@ def validated_only(run: Run) -> None:
     name = run.name("a")
     run.ask("good", create(new(name, 2, retention_ms="5"), validate_only=True))
     run.ask("bad", create(new(name, 0), validate_only=True))
-    shape(run, "nothing was made", name)
+    shape(run, "nothing was created", name)
 
 
 def existing(run: Run) -> None:
     topic = run.topic()
-    run.ask("answer", create(new(topic.name)))
+    run.ask("response", create(new(topic.name)))
     run.ask("validate only", create(new(topic.name), validate_only=True))
 
 
 def the_same_name_twice(run: Run) -> None:
     name, other = run.name("a"), run.name("b")
-    run.ask("answer", create(new(name), new(other), new(name, 2)))
-    shape(run, "nothing was made of it", name)
+    run.ask("response", create(new(name), new(other), new(name, 2)))
+    shape(run, "nothing was created of it", name)
 
 
 def nothing_to_create(run: Run) -> None:
-    run.ask("answer", create())
+    run.ask("response", create())
 
 
 def names_that_collide(run: Run) -> None:
@@ -97,7 +97,7 @@ def names_that_collide_in_one_request(run: Run) -> None:
     first = run.name("dot.ted")
     second = first.replace("dot.ted", "dot_ted")
     run.tokens.add_name(second, "twin")
-    run.ask("answer", create(new(first), new(second)))
+    run.ask("response", create(new(first), new(second)))
 
 
 def bad_names(run: Run) -> None:
@@ -140,7 +140,7 @@ def assignments_bad(run: Run) -> None:
         "the same broker twice": assigned(run, run.name("b"), [me, me]),
         "no broker": assigned(run, run.name("c"), []),
         "negative broker": assigned(run, run.name("d"), [-1]),
-        "a hole": assigned(run, run.name("e"), [me], None, [me]),
+        "a gap": assigned(run, run.name("e"), [me], None, [me]),
         "not from zero": assigned(run, run.name("f"), None, [me]),
         "and a count": assigned(run, run.name("g"), [me], partitions=1),
         "and a factor": assigned(run, run.name("h"), [me], factor=1),
@@ -216,7 +216,7 @@ def configs_that_do_not_fit_together(run: Run) -> None:
 
 def good_beside_bad(run: Run) -> None:
     good, bad = run.name("good"), run.name("bad")
-    run.ask("answer", create(new(good), new(bad, 0)))
+    run.ask("response", create(new(good), new(bad, 0)))
     run.await_topic(good, 1)
 
 
@@ -224,7 +224,7 @@ def good_beside_bad(run: Run) -> None:
 
 
 def delete(run: Run, *names: str) -> Body:
-    """By name, in whichever way this version says it."""
+    """Delete by name, in the form of the scenario's version."""
     return {"topic_names": list(names), "topics": [{"name": name} for name in names], "timeout": 20_000}
 
 
@@ -234,19 +234,19 @@ def delete_ids(*topics: dict[str, Any]) -> Body:
 
 def deleted_by_name(run: Run) -> None:
     topic = run.topic(partitions=2)
-    run.ask("answer", delete(run, topic.name))
+    run.ask("response", delete(run, topic.name))
     run.await_gone(topic.name)
     run.ask("again", delete(run, topic.name))
 
 
 def deleted_missing(run: Run) -> None:
-    run.ask("answer", delete(run, missing(run).name))
+    run.ask("response", delete(run, missing(run).name))
     run.ask("good and missing", delete(run, run.topic().name, missing(run).name))
 
 
 def deleted_twice_in_one_request(run: Run) -> None:
     topic = run.topic()
-    run.ask("answer", delete(run, topic.name, topic.name))
+    run.ask("response", delete(run, topic.name, topic.name))
 
 
 def deleted_by_bad_name(run: Run) -> None:
@@ -255,18 +255,18 @@ def deleted_by_bad_name(run: Run) -> None:
 
 
 def deleted_nothing(run: Run) -> None:
-    run.ask("answer", delete(run))
+    run.ask("response", delete(run))
 
 
 def deleted_by_id(run: Run) -> None:
     topic = run.topic()
-    run.ask("answer", delete_ids({"name": None, "topic_id": topic.topic_id}))
+    run.ask("response", delete_ids({"name": None, "topic_id": topic.topic_id}))
     run.await_gone(topic.name)
     run.ask("again", delete_ids({"name": None, "topic_id": topic.topic_id}))
 
 
 def deleted_by_missing_id(run: Run) -> None:
-    run.ask("answer", delete_ids({"name": None, "topic_id": missing(run).topic_id}))
+    run.ask("response", delete_ids({"name": None, "topic_id": missing(run).topic_id}))
 
 
 def deleted_by_name_and_id(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""InitProducerId with a transactional id, AddPartitionsToTxn, EndTxn: ids, epochs, and who is refused."""
+"""InitProducerId with a transactional id, AddPartitionsToTxn, EndTxn: ids, epochs, and fencing."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def init_without_a_name(run: Run) -> None:
     run.ask("empty", init_body(""))
 
 
-def init_with_what_it_had(run: Run) -> None:
-    """The producer says who it was, to go on after an error that it cannot explain."""
+def init_with_its_own_id(run: Run) -> None:
+    """The producer sends its id and epoch, to continue after an unknown error."""
     who = transactor(run)
     given(run, "its own", who, producer_id=who.producer_id, producer_epoch=who.epoch)
     given(run, "its own before", who, producer_id=who.producer_id, producer_epoch=who.epoch - 1)
@@ -68,7 +68,7 @@ def init_of_an_unknown_with_an_id(run: Run) -> None:
 
 
 def init_at_the_last_epoch(run: Run) -> None:
-    """Epochs end at 32767; the last one is for fencing, so that a new id is given before."""
+    """Epochs end at 32767; the last one is reserved for fencing, so a new id is assigned before."""
     who = transactor(run)
     run.tokens.producer_id(who.producer_id)
     for epoch in (32_766, 32_767):
@@ -78,7 +78,7 @@ def init_at_the_last_epoch(run: Run) -> None:
 def init_while_a_transaction_is_open(run: Run) -> None:
     who, topic = transactor(run), ledger(run)
     who.wrote(topic)
-    run.ask("answer", init_body(who.name))
+    run.ask("response", init_body(who.name))
     run.until("an aborted transaction", lambda: state_of(run, who.name) == "CompleteAbort")
     given(run, "after it was aborted", who)
     committed_log(run, "log", topic)
@@ -88,7 +88,7 @@ def init_with_its_own_while_a_transaction_is_open(run: Run) -> None:
     who, topic = transactor(run), ledger(run)
     who.wrote(topic)
     mine = {"producer_id": who.producer_id, "producer_epoch": who.epoch}
-    run.ask("answer", init_body(who.name, **mine))
+    run.ask("response", init_body(who.name, **mine))
     run.until("an aborted transaction", lambda: state_of(run, who.name) == "CompleteAbort")
     given(run, "after it was aborted", who, **mine)
     committed_log(run, "log", topic)
@@ -124,7 +124,7 @@ def add_partitions(run: Run) -> None:
     run.ask("described", {"transactional_ids": [who.name]}, api="describe_transactions", version=0)
 
 
-def add_what_is_not_there(run: Run) -> None:
+def add_unknown_partitions(run: Run) -> None:
     who, topic = transactor(run), ledger(run)
     add(run, "unknown topic", who, (missing(run).name, [0]), (topic.name, [0]))
     add(run, "unknown partition", who, (topic.name, [0, 7]))
@@ -159,7 +159,7 @@ def add_after_the_end(run: Run) -> None:
 
 
 def verify(run: Run) -> None:
-    """A broker asks whether a partition is in a transaction."""
+    """A broker verifies that a partition is in a transaction."""
     who, topic = transactor(run), ledger(run, partitions=2)
     add(run, "before", who, (topic.name, [0]), verify_only=True)
     who.add(topic, 0)
@@ -202,7 +202,7 @@ def end_a_transaction(run: Run) -> None:
         committed_log(run, f"log after commit {commit}", topic)
 
 
-def end_what_never_began(run: Run) -> None:
+def end_without_a_transaction(run: Run) -> None:
     for commit in (True, False):
         who = transactor(run, f"x-{commit}")
         end(run, f"commit {commit}", who, commit=commit)
@@ -248,11 +248,11 @@ def end_with_offsets_alone(run: Run) -> None:
     who = transactor(run)
     response = run.do("add_offsets_to_txn", 4, who.who(group_id=run.name("g")))
     assert response["error_code"] == "none", response
-    end(run, "answer", who)
+    end(run, "response", who)
 
 
-def the_coordinator_aborts_what_takes_too_long(run: Run) -> None:
-    """The producer of the transaction is fenced then."""
+def timeout_of_a_transaction(run: Run) -> None:
+    """The coordinator aborts the transaction and fences its producer."""
     who, topic = transactor(run, ready=False), ledger(run)
     who.took(run.do(*INIT, init_body(who.name, transaction_timeout=200)))
     who.wrote(topic)
@@ -264,7 +264,7 @@ def the_coordinator_aborts_what_takes_too_long(run: Run) -> None:
     committed_log(run, "log", topic)
     mine = {"producer_id": who.producer_id, "producer_epoch": who.epoch}
     run.ask("with its epoch", init_body(who.name, **mine), api="init_producer_id", version=5)
-    run.ask("anew", init_body(who.name), api="init_producer_id", version=5)
+    run.ask("once again", init_body(who.name), api="init_producer_id", version=5)
 
 
 SCENARIOS = (
@@ -283,7 +283,7 @@ SCENARIOS = (
         "transactions",
         "init_producer_id",
         (
-            init_with_what_it_had,
+            init_with_its_own_id,
             init_of_an_unknown_with_an_id,
             init_at_the_last_epoch,
             init_with_its_own_while_a_transaction_is_open,
@@ -293,7 +293,7 @@ SCENARIOS = (
     *scenarios(
         "transactions",
         "add_partitions_to_txn",
-        (add_partitions, add_what_is_not_there, add_by_others, add_after_the_end),
+        (add_partitions, add_unknown_partitions, add_by_others, add_after_the_end),
     ),
     *scenarios("transactions", "add_partitions_to_txn", (verify, add_for_many), versions=range(4, 6)),
     *scenarios(
@@ -301,11 +301,11 @@ SCENARIOS = (
         "end_txn",
         (
             end_a_transaction,
-            end_what_never_began,
+            end_without_a_transaction,
             end_again,
             end_by_others,
             end_with_offsets_alone,
-            the_coordinator_aborts_what_takes_too_long,
+            timeout_of_a_transaction,
         ),
     ),
     *scenarios("transactions", "end_txn", (end_again_with_the_raised_epoch,), versions=range(5, 6)),

@@ -91,7 +91,7 @@ def describe_body(topic: Topic, *indexes: int) -> Body:
 
 def describe_producers(run: Run) -> None:
     topic, who, pid = ledger(run, partitions=2), transactor(run), producer(run)
-    run.ask("nobody", describe_body(topic, 0))
+    run.ask("no producers", describe_body(topic, 0))
     run.do("produce", 9, produce_body(topic, batch(b"a", b"b", producer_id=pid, producer_epoch=0, base_sequence=0)))
     who.wrote(topic, b"c", partitions=(0, 1))
     run.ask("one of them in a transaction", describe_body(topic, 0, 1))
@@ -102,7 +102,7 @@ def describe_producers(run: Run) -> None:
     run.ask("after an abort of version 2", describe_body(topic, 0))
 
 
-def describe_producers_of_what_is_not_there(run: Run) -> None:
+def describe_producers_of_unknown_partitions(run: Run) -> None:
     run.ask("unknown topic", describe_body(missing(run), 0))
     run.ask("unknown partition", describe_body(ledger(run), 0, 7))
     run.ask("no topics", {"topics": []})
@@ -145,7 +145,7 @@ def markers_with_other_epochs(run: Run) -> None:
 
 
 def markers_of_version_2(run: Run) -> None:
-    """With version 2 the marker bears the raised epoch; one with the transaction's own is late."""
+    """In transaction version 2 a marker has the bumped epoch; one with the transaction's own epoch is late."""
     topic, who = ledger(run), transactor(run)
     who.wrote(topic)
     run.ask("own epoch", {"markers": [marker(who, topic, transaction_version=2)]})
@@ -154,7 +154,7 @@ def markers_of_version_2(run: Run) -> None:
     committed_log(run, "log", topic)
 
 
-def markers_for_what_is_not_there(run: Run) -> None:
+def markers_for_unknown_partitions(run: Run) -> None:
     topic, who = ledger(run), transactor(run)
     run.tokens.producer_id(FOREIGN_ID)
     run.ask("unknown topic", {"markers": [marker(who, missing(run))]})
@@ -164,7 +164,7 @@ def markers_for_what_is_not_there(run: Run) -> None:
 
 
 def a_hanging_transaction(run: Run) -> None:
-    """Records of a transaction that its coordinator knows nothing of are ended by a marker."""
+    """A marker ends a transaction that is unknown to its coordinator."""
     topic, who = ledger(run), transactor(run)
     who.add(topic)
     who.write(topic)
@@ -188,7 +188,7 @@ SCENARIOS = (
     *scenarios("transactions_admin", "list_transactions", (list_by_duration,), versions=range(1, 3)),
     *scenarios("transactions_admin", "list_transactions", (list_by_pattern,), versions=range(2, 3)),
     *scenarios(
-        "transactions_admin", "describe_producers", (describe_producers, describe_producers_of_what_is_not_there)
+        "transactions_admin", "describe_producers", (describe_producers, describe_producers_of_unknown_partitions)
     ),
     *scenarios(
         "transactions_admin",
@@ -196,7 +196,7 @@ SCENARIOS = (
         (
             markers_of_an_open_transaction,
             markers_with_other_epochs,
-            markers_for_what_is_not_there,
+            markers_for_unknown_partitions,
             a_hanging_transaction,
         ),
     ),

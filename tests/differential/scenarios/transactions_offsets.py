@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn and TxnOffsetCommit: offsets of groups that count when a transaction is committed."""
+"""AddOffsetsToTxn and TxnOffsetCommit: offsets that are committed with a transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from differential.transactions import ADD_OFFSETS, Transactor, transactor
 
 FOREIGN_ID = 987_654_321
 IMPLICIT_VERSION = 5
-"""The first version of TxnOffsetCommit that adds its group to the transaction by itself."""
+"""The first version of TxnOffsetCommit that adds its group to the transaction."""
 METADATA_BYTES_MAX = 4096
 
 
@@ -75,7 +75,7 @@ def commit_in_a_transaction(run: Run) -> None:
         committed(run, name, topic, 3)
         added(run, who, name)
         part = commit_topic(topic, commit_partition(0, 7, committed_metadata="note"), (1, 8))
-        run.ask(f"{token}: answer", body_of(who, name, part))
+        run.ask(f"{token}: response", body_of(who, name, part))
         offsets(run, f"{token}: while open", name, topic)
         offsets(run, f"{token}: while open, stable ones", name, topic, stable=True)
         who.end(commit=commit)
@@ -85,7 +85,7 @@ def commit_in_a_transaction(run: Run) -> None:
 def commit_without_adding(run: Run) -> None:
     """Clients of version 2 need not add the group."""
     who, name, topic = transactor(run), group(run), run.topic(partitions=2)
-    run.ask("answer", body_of(who, name, commit_topic(topic, (0, 7))))
+    run.ask("response", body_of(who, name, commit_topic(topic, (0, 7))))
     offsets(run, "while open", name, topic)
     response = run.do("end_txn", 4, who.who(committed=True))
     run.record("ended", {"error_code": response["error_code"]})
@@ -107,7 +107,7 @@ def commit_by_others(run: Run) -> None:
     offsets(run, "while open", name, topic, stable=True)
 
 
-def commit_odd_things(run: Run) -> None:
+def commit_unusual_values(run: Run) -> None:
     who, name, topic = transactor(run), group(run), run.topic(partitions=2)
     added(run, who, name)
     long = commit_partition(1, 7, committed_metadata="m" * (METADATA_BYTES_MAX + 1))
@@ -122,7 +122,7 @@ def commit_odd_things(run: Run) -> None:
 
 
 def commit_of_members(run: Run) -> None:
-    """A member that has lost its partitions must not commit for them, though its producer is fine."""
+    """A member that has lost its partitions must not commit for them, although its producer is valid."""
     who, name, topic = transactor(run), group(run), run.topic(partitions=2)
     member = alone(run, name)
     added(run, who, name)
@@ -134,13 +134,13 @@ def commit_of_members(run: Run) -> None:
     run.ask("no member", body_of(who, name, part, **right | {"member_id": ""}))
     run.ask("no generation", body_of(who, name, part, **right | {"generation_id": -1}))
     run.ask("unknown instance", body_of(who, name, part, **right, group_instance_id="i"))
-    run.ask("nobody", body_of(who, name, part))
+    run.ask("without a member", body_of(who, name, part))
     run.ask("right", body_of(who, name, part, **right))
     who.end(commit=True)
     offsets(run, "after the end", name, topic)
 
 
-def commit_of_members_that_are_not_there(run: Run) -> None:
+def commit_of_unknown_members(run: Run) -> None:
     who, name, topic = transactor(run), group(run), run.topic(partitions=2)
     added(run, who, name)
     part = commit_topic(topic, (0, 7))
@@ -157,14 +157,14 @@ def commit_of_a_member_of_a_consumer_group(run: Run) -> None:
     run.ask("epoch before", body_of(who, name, part, member_id="m", generation_id=epoch - 1))
     run.ask("epoch ahead", body_of(who, name, part, member_id="m", generation_id=epoch + 1))
     run.ask("unknown member", body_of(who, name, part, member_id="stranger", generation_id=epoch))
-    run.ask("nobody", body_of(who, name, part))
+    run.ask("without a member", body_of(who, name, part))
     run.ask("right", body_of(who, name, part, member_id="m", generation_id=epoch))
     who.end(commit=True)
     offsets(run, "after the end", name, topic)
 
 
 def commits_beside_a_transaction(run: Run) -> None:
-    """What was committed outside meanwhile is overtaken by the transaction's offset, which comes later."""
+    """The transaction's offset is later than an offset committed outside of it meanwhile, and replaces it."""
     who, name, topic = transactor(run), group(run), run.topic(partitions=2)
     added(run, who, name)
     run.ask("in the transaction", body_of(who, name, commit_topic(topic, (0, 7))))
@@ -183,14 +183,14 @@ SCENARIOS = (
             commit_in_a_transaction,
             commit_without_adding,
             commit_by_others,
-            commit_odd_things,
+            commit_unusual_values,
             commits_beside_a_transaction,
         ),
     ),
     *scenarios(
         "transactions_offsets",
         "txn_offset_commit",
-        (commit_of_members, commit_of_members_that_are_not_there, commit_of_a_member_of_a_consumer_group),
+        (commit_of_members, commit_of_unknown_members, commit_of_a_member_of_a_consumer_group),
         versions=range(3, IMPLICIT_VERSION + 1),
     ),
 )

@@ -1,4 +1,4 @@
-"""Produce, Fetch and ListOffsets with transactions: who may write, what stands there, and who sees it when."""
+"""Produce, Fetch and ListOffsets with transactions: verification of writes, the log, and isolation of readers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOREIGN_ID = 987_654_321
 ISOLATION_VERSION = 4
 
 
-def write_what_was_added(run: Run) -> None:
+def write_to_added_partitions(run: Run) -> None:
     who, topic = transactor(run), ledger(run, partitions=2)
     who.add(topic, 0, 1)
     run.ask("first", who.produce_body(topic, b"a", b"b"))
@@ -33,10 +33,10 @@ def write_what_was_added(run: Run) -> None:
     committed_log(run, "committed", topic)
 
 
-def write_what_was_not_added(run: Run) -> None:
-    """The versions of clients that add partitions themselves are refused; later ones add by writing."""
+def write_to_partitions_not_added(run: Run) -> None:
+    """Versions whose clients add partitions themselves are refused; later ones add them by writing."""
     who, topic = transactor(run), ledger(run, partitions=2)
-    run.ask("answer", who.produce_body(topic, b"a"))
+    run.ask("response", who.produce_body(topic, b"a"))
     run.record("state", {"state": state_of(run, who.name)})
     who.sequences.clear()
     who.add(topic, 1)
@@ -52,8 +52,8 @@ def write_by_others(run: Run) -> None:
     run.ask("another id", who.produce_body(topic, b"a", producer_id=FOREIGN_ID, base_sequence=0))
     run.ask("epoch before", who.produce_body(topic, b"a", producer_epoch=who.epoch - 1, base_sequence=0))
     run.ask("epoch ahead", who.produce_body(topic, b"a", producer_epoch=who.epoch + 1, base_sequence=0))
-    stranger = {"transactional_id": run.name("nobody")}
-    run.ask("unknown name", who.produce_body(topic, b"a", base_sequence=0) | stranger)
+    unknown = {"transactional_id": run.name("nobody")}
+    run.ask("unknown name", who.produce_body(topic, b"a", base_sequence=0) | unknown)
     run.ask("right", who.produce_body(topic, b"a", base_sequence=0))
     look(run, topic)
 
@@ -67,7 +67,7 @@ def write_after_the_end(run: Run) -> None:
 
 
 def write_after_the_end_with_the_raised_epoch(run: Run) -> None:
-    """The epoch of the transaction before is refused, whatever it brings; the raised one begins the next."""
+    """The epoch of the previous transaction is refused; the bumped one begins the next."""
     who, topic = transactor(run), ledger(run)
     who.wrote(topic)
     before = who.epoch
@@ -96,12 +96,12 @@ def write_a_transactional_batch_without_a_producer(run: Run) -> None:
     who, topic = transactor(run), ledger(run)
     who.add(topic)
     plain = batch(b"a", attributes=TRANSACTIONAL)
-    run.ask("answer", produce_body(topic, plain) | {"transactional_id": who.name})
+    run.ask("response", produce_body(topic, plain) | {"transactional_id": who.name})
     look(run, topic)
 
 
 def write_outside_while_open(run: Run) -> None:
-    """Records without a transaction wait behind the open one; so do those of others."""
+    """Records outside of the open transaction are not stable before it ends; nor are those of other transactions."""
     who, other, topic = transactor(run, "x"), transactor(run, "y"), ledger(run)
     who.wrote(topic, b"x")
     run.ask("plain", produce_body(topic, batch(b"plain")))
@@ -115,7 +115,7 @@ def write_outside_while_open(run: Run) -> None:
 def plain_batch_of_a_producer_in_a_transaction(run: Run) -> None:
     who, topic = transactor(run), ledger(run)
     who.wrote(topic)
-    run.ask("answer", produce_body(topic, who.records(topic, b"plain", attributes=0)))
+    run.ask("response", produce_body(topic, who.records(topic, b"plain", attributes=0)))
     look(run, topic)
 
 
@@ -176,8 +176,8 @@ def many_aborted(run: Run) -> None:
 
 
 PRODUCE = (
-    write_what_was_added,
-    write_what_was_not_added,
+    write_to_added_partitions,
+    write_to_partitions_not_added,
     write_by_others,
     write_after_the_end,
     write_batches_that_do_not_fit,

@@ -1,4 +1,4 @@
-"""A broker's metadata and partitions without its sockets: requests go through the codec to a handler and back."""
+"""A broker without its sockets: requests go through the codec to a handler and back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LISTENER = "PLAINTEXT"
 
 
 class World:
-    """Everything the handlers work with, all of it real."""
+    """The real metadata, partitions and coordinators that the handlers work with."""
 
     def __init__(self, store: EmbeddedStore, parts: Parts) -> None:
         self.store = store
@@ -86,7 +86,7 @@ class World:
         return cls(store, parts)
 
     async def ask(self, key: int, request: Any, version: int | None = None) -> Any:
-        """The response as a client of that version would read it; of the highest version where none is given."""
+        """The response as a client of that version reads it; by default, of the highest version."""
         api = self.apis[key]
         codec = importlib.import_module(f"penstock.wire.api.{TABLE[key].module}")
         version = api.versions[-1] if version is None else version
@@ -128,7 +128,7 @@ def ground_on(directory: Path, config: BrokerConfig, clock: Clock) -> Ground:
 
 
 def connection_on(end: socket.socket, kind: type[Connection] = Connection) -> Connection:
-    """A client's connection that nothing is read from."""
+    """A client's connection that is never read."""
     return kind(
         SocketTransport(end, asyncio.get_running_loop()),
         peer="127.0.0.1:1",

@@ -1,4 +1,4 @@
-"""What requests and responses of rarer administrative APIs say was changed."""
+"""Lines in the admin log for requests and responses of rarer administrative APIs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_groups_and_offsets_that_were_deleted_are_logged_and_those_refused_are_n
     ]
 
 
-def test_offsets_set_from_outside_are_logged_with_their_places() -> None:
+def test_offsets_committed_by_an_operator_are_logged_with_their_partitions() -> None:
     request = CommitRequest("g", -1, "", -1, None, [("t", None, [(0, 5, -1, ""), (1, 6, -1, "")])])
     response = CommitResponse([("t", None, [(0, 0), (1, REFUSED)])])
 
@@ -97,7 +97,7 @@ def test_members_that_an_operator_removed_are_logged_and_those_that_left_are_not
     ]
 
 
-def test_replicas_on_their_way_to_another_directory_are_logged() -> None:
+def test_moves_of_replicas_to_another_directory_are_logged() -> None:
     topics = [alter_replica_log_dirs.AlterReplicaLogDirTopic(name="t", partitions=[0, 1])]
     request = alter_replica_log_dirs.Request(dirs=[alter_replica_log_dirs.AlterReplicaLogDir(path="/b", topics=topics)])
     partition = alter_replica_log_dirs.AlterReplicaLogDirPartitionResult
@@ -110,7 +110,7 @@ def test_replicas_on_their_way_to_another_directory_are_logged() -> None:
     ]
 
 
-def test_settings_that_were_replaced_are_logged_whole() -> None:
+def test_replaced_settings_are_logged_completely() -> None:
     configs = [alter_configs.AlterableConfig(name="retention.ms", value="1")]
     request = alter_configs.Request(
         resources=[alter_configs.AlterConfigsResource(resource_type=2, resource_name="t", configs=configs)]
@@ -128,7 +128,7 @@ def test_the_value_of_a_sensitive_setting_is_hidden(name: str) -> None:
 
 
 class LeaveContext:
-    """Who leaves a group."""
+    """The context of a LeaveGroup request."""
 
     user = client_id = "c"
 

@@ -1,4 +1,4 @@
-"""Administrative changes are logged with who asked; what was refused or only validated is not."""
+"""Administrative changes are logged with their user; refused and only validated ones are not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def alter(kind: int, name: str, *steps: tuple[str, int, str | None]) -> incremen
 
 
 async def lines_of(world: World, key: int, request: Any) -> list[tuple[str, dict[str, Any]]]:
-    """What a request logs: events and their own fields."""
+    """The events that a request logs, with their own fields."""
     with capture_logs() as lines:
         await world.ask(key, request)
     admin = [line for line in lines if line.get("part") == "admin"]
@@ -55,7 +55,7 @@ async def lines_of(world: World, key: int, request: Any) -> list[tuple[str, dict
     return [(line["event"], {name: line[name] for name in line if name not in common}) for line in admin]
 
 
-def test_topics_made_grown_truncated_and_deleted_are_logged(tmp_path: Path) -> None:
+def test_topics_created_grown_truncated_and_deleted_are_logged(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         made = await lines_of(world, CREATE, create("t"))
         grown = create_partitions.Request(
@@ -84,18 +84,18 @@ def test_topics_made_grown_truncated_and_deleted_are_logged(tmp_path: Path) -> N
     in_world(tmp_path, act)
 
 
-def test_a_topic_that_asking_made_is_logged_once(tmp_path: Path) -> None:
+def test_an_automatically_created_topic_is_logged_once(tmp_path: Path) -> None:
     async def act(world: World) -> None:
-        asked = metadata.Request(topics=[metadata.MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
+        request = metadata.Request(topics=[metadata.MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
 
-        assert await lines_of(world, METADATA, asked) == [("topic_auto_created", {"topic": "t", "partitions": 1})]
-        assert await lines_of(world, METADATA, asked) == []
+        assert await lines_of(world, METADATA, request) == [("topic_auto_created", {"topic": "t", "partitions": 1})]
+        assert await lines_of(world, METADATA, request) == []
 
     in_world(tmp_path, act)
 
 
 @pytest.mark.parametrize(
-    ("asked", "fields"),
+    ("change", "fields"),
     [
         (
             alter(TOPIC, "t", ("retention.ms", 0, "1"), ("segment.ms", 1, None)),
@@ -108,12 +108,12 @@ def test_a_topic_that_asking_made_is_logged_once(tmp_path: Path) -> None:
     ],
 )
 def test_changed_settings_are_logged_with_their_values(
-    tmp_path: Path, asked: incremental_alter_configs.Request, fields: dict[str, Any]
+    tmp_path: Path, change: incremental_alter_configs.Request, fields: dict[str, Any]
 ) -> None:
     async def act(world: World) -> None:
         await world.ask(CREATE, create("t"))
 
-        assert await lines_of(world, ALTER, asked) == [("configs_changed", fields)]
+        assert await lines_of(world, ALTER, change) == [("configs_changed", fields)]
 
     in_world(tmp_path, act)
 
@@ -131,7 +131,7 @@ def test_a_changed_quota_is_logged(tmp_path: Path) -> None:
     in_world(tmp_path, act)
 
 
-def test_what_was_refused_or_only_validated_is_not_logged(tmp_path: Path) -> None:
+def test_refused_and_only_validated_changes_are_not_logged(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await world.ask(CREATE, create("t"))
 
@@ -144,7 +144,7 @@ def test_what_was_refused_or_only_validated_is_not_logged(tmp_path: Path) -> Non
     in_world(tmp_path, act)
 
 
-def test_a_request_for_very_much_is_logged_in_part(tmp_path: Path) -> None:
+def test_a_large_request_is_logged_in_part(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         logged = await lines_of(world, CREATE, create(*(f"t{n}" for n in range(LINES_PER_REQUEST_MAX + 5))))
         parts = [delete_records.DeleteRecordsPartition(partition_index=n, offset=0) for n in range(50)]

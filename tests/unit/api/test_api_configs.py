@@ -63,26 +63,26 @@ async def topic(world: World, name: str = "t", **configs: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_a_topics_settings_are_told_with_their_sources(tmp_path: Path, version: int) -> None:
+def test_a_topics_settings_are_described_with_their_sources(tmp_path: Path, version: int) -> None:
     async def act(world: World) -> None:
         await topic(world, retention_ms="5")
         request = describe(TOPIC, "t", "retention.ms", "segment.bytes", "nope", synonyms=True)
         (result,) = (await world.ask(DESCRIBE_CONFIGS, request, version)).results
-        told = {config.name: config for config in result.configs}
-        assert set(told) == {"retention.ms", "segment.bytes"}
-        assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("5", 1)
-        assert [(s.name, s.source) for s in told["segment.bytes"].synonyms] == [
+        described = {config.name: config for config in result.configs}
+        assert set(described) == {"retention.ms", "segment.bytes"}
+        assert (described["retention.ms"].value, described["retention.ms"].config_source) == ("5", 1)
+        assert [(s.name, s.source) for s in described["segment.bytes"].synonyms] == [
             ("log.segment.bytes", 4),
             ("log.segment.bytes", 5),
         ]
-        assert told["segment.bytes"].value == "2000000"
+        assert described["segment.bytes"].value == "2000000"
         if version >= 3:
-            assert told["segment.bytes"].config_type == 3
+            assert described["segment.bytes"].config_type == 3
 
     in_world(tmp_path, act, BrokerConfig(log_segment_bytes=2_000_000, given={"log.segment.bytes": "2000000"}))
 
 
-def test_words_come_only_when_asked_for(tmp_path: Path) -> None:
+def test_documentation_is_sent_only_when_requested(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await topic(world)
         for documentation in (True, False):
@@ -108,7 +108,9 @@ def test_words_come_only_when_asked_for(tmp_path: Path) -> None:
         (3, "x", InvalidRequest, "malformed by the client library"),
     ],
 )
-def test_what_has_no_settings_is_refused_in_words(tmp_path: Path, kind: int, name: str, error: Any, words: str) -> None:
+def test_resources_without_settings_are_refused_with_a_message(
+    tmp_path: Path, kind: int, name: str, error: Any, words: str
+) -> None:
     async def act(world: World) -> None:
         (result,) = (await world.ask(DESCRIBE_CONFIGS, describe(kind, name))).results
         assert (result.error_code, result.configs) == (error.code, [])
@@ -118,7 +120,7 @@ def test_what_has_no_settings_is_refused_in_words(tmp_path: Path, kind: int, nam
     in_world(tmp_path, act)
 
 
-def test_a_topics_setting_is_in_force_when_the_response_comes(tmp_path: Path) -> None:
+def test_a_topics_setting_is_in_effect_when_the_response_arrives(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await topic(world)
         for version in range(2):
@@ -148,7 +150,7 @@ def test_a_brokers_setting_changes_every_topic_that_does_not_override_it(tmp_pat
     in_world(tmp_path, act)
 
 
-def test_settings_outlive_the_broker(tmp_path: Path) -> None:
+def test_settings_survive_a_restart(tmp_path: Path) -> None:
     async def change(world: World) -> None:
         await topic(world)
         await world.ask(INCREMENTAL, step(TOPIC, "t", ("cleanup.policy", Step.APPEND, "compact")))
@@ -165,7 +167,7 @@ def test_settings_outlive_the_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_replacing_all_settings_drops_the_rest(tmp_path: Path, version: int) -> None:
+def test_replacing_all_settings_removes_the_others(tmp_path: Path, version: int) -> None:
     async def act(world: World) -> None:
         await topic(world, retention_ms="5", segment_ms="6")
         configs = [alter_configs.AlterableConfig(name="segment.ms", value="7")]
@@ -197,9 +199,7 @@ def test_replacing_all_settings_drops_the_rest(tmp_path: Path, version: int) -> 
         (step(BROKER, "1", ("node.id", Step.SET, "3")), InvalidRequest, "dynamically: [node.id]"),
     ],
 )
-def test_a_change_that_cannot_be_leaves_everything_as_it_was(
-    tmp_path: Path, request_: Any, error: Any, words: str
-) -> None:
+def test_an_invalid_change_changes_nothing(tmp_path: Path, request_: Any, error: Any, words: str) -> None:
     async def act(world: World) -> None:
         await topic(world)
         before = await world.store.tree("/")
@@ -222,7 +222,7 @@ def test_validating_changes_nothing(tmp_path: Path) -> None:
     in_world(tmp_path, act)
 
 
-def test_resources_are_listed_by_kind(tmp_path: Path) -> None:
+def test_resources_are_listed_by_type(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await topic(world)
         await world.ask(INCREMENTAL, step(GROUP, "g", ("share.isolation.level", Step.SET, "read_committed")))
@@ -237,8 +237,8 @@ def test_resources_are_listed_by_kind(tmp_path: Path) -> None:
         assert await listed() == {(TOPIC, "t"), (BROKER, "1"), (LOGGER, "1"), (GROUP, "g")}
         oldest = await world.ask(LIST_RESOURCES, list_config_resources.Request(), 0)
         assert oldest.config_resources == []
-        strange = await world.ask(LIST_RESOURCES, list_config_resources.Request(resource_types=[99]))
-        assert strange.error_code == UnsupportedVersion.code
+        unknown = await world.ask(LIST_RESOURCES, list_config_resources.Request(resource_types=[99]))
+        assert unknown.error_code == UnsupportedVersion.code
 
     in_world(tmp_path, act)
 
@@ -270,19 +270,19 @@ USER_AND_CLIENT: Entity = (("client-id", "a"), ("user", "u"))
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_quotas_are_kept_told_and_heard_of(tmp_path: Path, version: int) -> None:
+def test_quotas_are_stored_described_and_passed_to_listeners(tmp_path: Path, version: int) -> None:
     async def act(world: World) -> None:
-        heard: list[ImageDelta] = []
-        world.catalog.listen(heard.append)
+        deltas: list[ImageDelta] = []
+        world.catalog.listen(deltas.append)
         response = await world.ask(ALTER_QUOTAS, quota(CLIENT_A, ("producer_byte_rate", 1000.0)), version)
         assert [(entry.error_code, entry.error_message) for entry in response.entries] == [(0, None)]
-        assert heard[-1].quotas == ((CLIENT_A, {"producer_byte_rate": 1000.0}),)
-        told = await world.ask(DESCRIBE_QUOTAS, filtered(), version)
-        (entry,) = told.entries
+        assert deltas[-1].quotas == ((CLIENT_A, {"producer_byte_rate": 1000.0}),)
+        described = await world.ask(DESCRIBE_QUOTAS, filtered(), version)
+        (entry,) = described.entries
         assert [(part.entity_type, part.entity_name) for part in entry.entity] == list(CLIENT_A)
         assert [(value.key, value.value) for value in entry.values] == [("producer_byte_rate", 1000.0)]
         await world.ask(ALTER_QUOTAS, quota(CLIENT_A, ("producer_byte_rate", None)), version)
-        assert heard[-1].quotas == ((CLIENT_A, {}),)
+        assert deltas[-1].quotas == ((CLIENT_A, {}),)
         assert (await world.ask(DESCRIBE_QUOTAS, filtered(), version)).entries == []
 
     in_world(tmp_path, act)
@@ -322,7 +322,7 @@ def test_quotas_are_found_by_a_filter(
         (filtered(("ip", 2, None), ("user", 2, None)), InvalidRequest, "IP filter component should not be used"),
     ],
 )
-def test_a_filter_that_makes_no_sense_is_refused(tmp_path: Path, wanted: Any, error: Any, words: str) -> None:
+def test_an_invalid_filter_is_refused(tmp_path: Path, wanted: Any, error: Any, words: str) -> None:
     async def act(world: World) -> None:
         response = await world.ask(DESCRIBE_QUOTAS, wanted)
         assert (response.error_code, response.entries) == (error.code, None)
@@ -351,7 +351,7 @@ def test_several_changes_of_one_entity_are_made_in_their_order(tmp_path: Path, *
 
 @pytest.mark.parametrize("name", ["--1", "+-1", "\u00b2", " 1", "1\n", "1_0", "1e0", "9" * 6000, "0x1"])
 @pytest.mark.parametrize("kind", [BROKER, LOGGER])
-def test_a_name_that_is_no_broker_id_is_refused_in_words(tmp_path: Path, kind: int, name: str) -> None:
+def test_a_name_that_is_no_broker_id_is_refused_with_a_message(tmp_path: Path, kind: int, name: str) -> None:
     async def act(world: World) -> None:
         change = ("root", Step.SET, "INFO") if kind == LOGGER else ("log.cleaner.backoff.ms", Step.SET, "2")
         changed = await world.ask(INCREMENTAL, step(kind, name, change))

@@ -11,7 +11,7 @@ import pytest
 from api_world import World, in_world
 from tests.unit.eventual import deliver
 
-from penstock.api.group_asking import when_committed
+from penstock.api.coordinator_requests import when_committed
 from penstock.model.deferred import Deferred
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -49,7 +49,7 @@ JOIN, BEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE = 11, 12, 13, 14, 15, 16, 42
 CONSUMER_BEAT, CONSUMER_DESCRIBE = 68, 69
 GROUP = "g"
 IDS_FROM = 10
-"""From here on a commit names its topics by ids, which are looked at first."""
+"""From this version on a commit has topic ids, which are checked first."""
 
 
 def commit_request(name: str = "orders", *, topic_id: bytes = bytes(16), partitions: tuple[int, ...] = (0,)) -> Any:
@@ -79,7 +79,7 @@ def fetch_request(version: int) -> Any:
 
 
 def fetch_error(response: Any) -> int:
-    """Where the versions say that a whole group has no response."""
+    """The error of a whole group, in the field that the version has for it."""
     if response.groups:
         return int(response.groups[0].error_code)
     if response.error_code or not response.topics:
@@ -151,7 +151,7 @@ async def find(world: World) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_before_there_is_a_place_for_groups_nobody_is_their_coordinator(tmp_path: Path, name: str) -> None:
+def test_without_the_offsets_topic_there_is_no_group_coordinator(tmp_path: Path, name: str) -> None:
     key, make, error = CASES[name]
 
     async def act(world: World) -> None:
@@ -168,7 +168,7 @@ def test_before_there_is_a_place_for_groups_nobody_is_their_coordinator(tmp_path
     in_world(tmp_path, act)
 
 
-def test_while_a_coordinator_loads_it_says_so_and_heartbeats_are_let_through(tmp_path: Path) -> None:
+def test_a_loading_coordinator_refuses_requests_but_accepts_heartbeats(tmp_path: Path) -> None:
     async def fill(world: World) -> None:
         await make_orders(world)
         await find(world)
@@ -191,7 +191,7 @@ def test_while_a_coordinator_loads_it_says_so_and_heartbeats_are_let_through(tmp
     in_world(tmp_path, act)
 
 
-def test_a_setting_that_is_changed_reaches_groups_that_are_here_already(tmp_path: Path) -> None:
+def test_a_changed_setting_applies_to_existing_groups(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await make_orders(world)
         await find(world)
@@ -211,7 +211,7 @@ def test_a_setting_that_is_changed_reaches_groups_that_are_here_already(tmp_path
     in_world(tmp_path, act)
 
 
-def test_a_failed_directory_leaves_no_coordinator_to_be_found(tmp_path: Path) -> None:
+def test_a_failed_directory_leaves_its_groups_without_a_coordinator(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await make_orders(world)
         assert (await find(world)).coordinators[0].error_code == 0
@@ -229,7 +229,7 @@ def test_a_failed_directory_leaves_no_coordinator_to_be_found(tmp_path: Path) ->
     in_world(tmp_path, act)
 
 
-def test_the_first_question_for_a_coordinator_makes_the_topic_once(tmp_path: Path) -> None:
+def test_the_first_find_coordinator_creates_the_topic_once(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         responses = await asyncio.gather(*(find(world) for _ in range(5)))
 
@@ -253,7 +253,7 @@ def test_the_first_question_for_a_coordinator_makes_the_topic_once(tmp_path: Pat
         (DELETE_OFFSETS, offset_delete.Request()),
     ],
 )
-def test_a_group_without_a_name_is_none(tmp_path: Path, key: int, request_: Any) -> None:
+def test_an_empty_group_id_is_refused(tmp_path: Path, key: int, request_: Any) -> None:
     async def act(world: World) -> None:
         assert (await world.ask(key, request_)).error_code == InvalidGroupId.code
 
@@ -266,8 +266,8 @@ def test_offsets_are_committed_and_fetched_at_every_version(tmp_path: Path) -> N
         await find(world)
         for version in world.apis[COMMIT].versions:
             request = commit_request(topic_id=topic_id, partitions=(0, 7, 1, 9))
-            [answered] = (await world.ask(COMMIT, request, version)).topics
-            assert [(one.partition_index, one.error_code) for one in answered.partitions] == [
+            [committed_topic] = (await world.ask(COMMIT, request, version)).topics
+            assert [(one.partition_index, one.error_code) for one in committed_topic.partitions] == [
                 (7, UnknownTopicOrPartition.code),
                 (9, UnknownTopicOrPartition.code),
                 (0, 0),
@@ -281,7 +281,7 @@ def test_offsets_are_committed_and_fetched_at_every_version(tmp_path: Path) -> N
     in_world(tmp_path, act)
 
 
-def test_by_id_an_unknown_topic_is_told_after_the_others_and_all_offsets_have_ids(tmp_path: Path) -> None:
+def test_by_id_unknown_topics_follow_known_ones_and_all_offsets_have_ids(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         topic_id = await make_orders(world)
         await find(world)
@@ -309,7 +309,7 @@ def test_by_id_an_unknown_topic_is_told_after_the_others_and_all_offsets_have_id
     in_world(tmp_path, act)
 
 
-def test_a_group_that_nobody_knows_is_dead_and_from_version_6_not_found(tmp_path: Path) -> None:
+def test_an_unknown_group_is_dead_and_from_version_6_not_found(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await find(world)
         for version in range(7):
@@ -322,7 +322,7 @@ def test_a_group_that_nobody_knows_is_dead_and_from_version_6_not_found(tmp_path
 
 
 class Waiting:
-    """A coordinator whose log has yet to commit something, or cannot."""
+    """A coordinator whose log has uncommitted records, or has failed."""
 
     def __init__(self, wait: Deferred[None] | BrokerError | None) -> None:
         self._wait = wait
@@ -333,56 +333,56 @@ class Waiting:
         return self._wait
 
 
-def test_a_reading_is_told_when_everything_it_tells_is_committed() -> None:
+def test_a_response_waits_until_everything_read_for_it_is_committed() -> None:
     async def act() -> None:
         first, second = (Deferred[None]() for _ in range(2))
         coordinators: Any = [Waiting(first), Waiting(None), Waiting(second)]
-        told: list[object] = []
+        delivered: list[object] = []
 
         pending = when_committed(coordinators, "read", lambda error: error)
         assert isinstance(pending, Deferred)
-        deliver(pending, told)
+        deliver(pending, delivered)
         first.resolve(None)
         await asyncio.sleep(0)
-        assert told == []
+        assert delivered == []
         second.resolve(None)
         await asyncio.sleep(0)
 
-        assert told == ["read"]
+        assert delivered == ["read"]
         assert when_committed([coordinators[1]], "read", lambda error: error) == "read"
 
     asyncio.run(act())
 
 
-def test_a_reading_whose_client_disconnects_stops_waiting() -> None:
+def test_a_response_whose_client_disconnects_stops_waiting() -> None:
     async def act() -> None:
         waits = [Deferred[None]() for _ in range(2)]
         coordinators: Any = [Waiting(wait) for wait in waits]
-        told: list[object] = []
+        delivered: list[object] = []
 
         pending = when_committed(coordinators, "read", lambda error: error)
-        deliver(pending, told)
+        deliver(pending, delivered)
         pending.abandon()
         await asyncio.sleep(0)
 
         assert all(wait.abandoned for wait in waits)
-        assert told == []
+        assert delivered == []
 
     asyncio.run(act())
 
 
-def test_a_reading_of_what_was_never_committed_is_not_told() -> None:
+def test_a_response_fails_when_what_was_read_is_not_committed() -> None:
     async def act() -> None:
         lost = Deferred[None]()
         gone: Any = [Waiting(NotEnoughReplicas())]
         waiting: Any = [Waiting(lost)]
-        told: list[object] = []
+        delivered: list[object] = []
 
         assert isinstance(when_committed(gone, "read", lambda error: error), CoordinatorNotAvailable)
-        deliver(when_committed(waiting, "read", lambda error: error), told)
+        deliver(when_committed(waiting, "read", lambda error: error), delivered)
         lost.fail(NotEnoughReplicas())
         await asyncio.sleep(0)
 
-        assert isinstance(told[0], CoordinatorNotAvailable)
+        assert isinstance(delivered[0], CoordinatorNotAvailable)
 
     asyncio.run(act())

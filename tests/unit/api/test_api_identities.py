@@ -1,4 +1,4 @@
-"""FindCoordinator, InitProducerId, and what is answered for things that are not there."""
+"""FindCoordinator, InitProducerId, and APIs of features that are not available."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_this_broker_coordinates_everything(tmp_path: Path, version: int) -> Non
         (SHARE, SHARE_KEY, 0),
     ],
 )
-def test_a_key_that_is_none_has_no_coordinator(tmp_path: Path, kind: int, key: str, error: int) -> None:
+def test_an_invalid_key_has_no_coordinator(tmp_path: Path, kind: int, key: str, error: int) -> None:
     async def act(world: World) -> None:
         request = find_coordinator.Request(key_type=kind, coordinator_keys=[key])
         (found,) = (await world.ask(FIND_COORDINATOR, request)).coordinators
@@ -85,7 +85,7 @@ def test_a_key_that_is_none_has_no_coordinator(tmp_path: Path, kind: int, key: s
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_producer_gets_an_id_of_its_own(tmp_path: Path, version: int) -> None:
+def test_every_producer_gets_a_unique_id(tmp_path: Path, version: int) -> None:
     async def act(world: World) -> None:
         request = init_producer_id.Request(transactional_id=None)
         responses = [await world.ask(INIT_PRODUCER_ID, request, version) for _ in range(5)]
@@ -104,7 +104,7 @@ def test_every_producer_gets_an_id_of_its_own(tmp_path: Path, version: int) -> N
         ({"transactional_id": "t"}, NotCoordinator),
     ],
 )
-def test_an_identity_that_cannot_be_is_refused(tmp_path: Path, fields: dict[str, Any], error: Any) -> None:
+def test_an_invalid_producer_identity_is_refused(tmp_path: Path, fields: dict[str, Any], error: Any) -> None:
     async def act(world: World) -> None:
         response = await world.ask(INIT_PRODUCER_ID, init_producer_id.Request(**fields))
         assert (response.error_code, response.producer_id, response.producer_epoch) == (error.code, -1, -1)
@@ -116,7 +116,7 @@ NOT_ALLOWED = DelegationTokenRequestNotAllowed.code
 SCRAM = describe_user_scram_credentials
 
 
-def test_what_is_not_configured_says_so_at_every_version(tmp_path: Path) -> None:
+def test_features_that_are_not_configured_are_refused_at_every_version(tmp_path: Path) -> None:
     cases: list[tuple[int, Any, Any]] = [
         (17, sasl_handshake.Request(mechanism="PLAIN"), lambda a: a.error_code == IllegalSaslState.code),
         (36, sasl_authenticate.Request(), lambda a: a.error_code == IllegalSaslState.code),
@@ -143,7 +143,7 @@ def test_what_is_not_configured_says_so_at_every_version(tmp_path: Path) -> None
     in_world(tmp_path, act)
 
 
-def test_credentials_features_and_transactions_asked_for_by_name_are_not_found(tmp_path: Path) -> None:
+def test_credentials_features_and_transactions_requested_by_name_are_not_found(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         users = [SCRAM.UserName(name=name) for name in ("a", "b", "b")]
         response = await world.ask(50, SCRAM.Request(users=users))

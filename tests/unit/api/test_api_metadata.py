@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from api_world import World, in_world
 
-from penstock.api.cluster import CLUSTER_OPERATIONS, OPERATIONS_UNSAID, TOPIC_OPERATIONS
+from penstock.api.cluster import CLUSTER_OPERATIONS, OPERATIONS_NOT_REQUESTED, TOPIC_OPERATIONS
 from penstock.config.broker import BrokerConfig
 from penstock.controller.topics import NewTopic
 from penstock.metadata.operations import Create, Delete, Set
@@ -56,7 +56,7 @@ async def make(world: World, name: str, partitions: int = 1) -> TopicState:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_tells_brokers_topics_and_leaders(tmp_path: Path, version: int) -> None:
+def test_every_version_has_brokers_topics_and_leaders(tmp_path: Path, version: int) -> None:
     async def act(world: World) -> None:
         made = await make(world, "a", 2)
         response = await world.ask(METADATA, named("a"), version)
@@ -90,7 +90,7 @@ def test_no_list_means_all_and_an_empty_one_means_none_but_for_the_first_version
     in_world(tmp_path, act)
 
 
-def test_a_missing_topic_is_made_and_told_in_one_response(tmp_path: Path) -> None:
+def test_a_missing_topic_is_created_and_described_in_one_response(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         for version in VERSIONS:
             name = f"new-{version}"
@@ -101,7 +101,7 @@ def test_a_missing_topic_is_made_and_told_in_one_response(tmp_path: Path) -> Non
     in_world(tmp_path, act, BrokerConfig(num_partitions=3))
 
 
-def test_a_topic_is_not_made_where_the_client_or_the_broker_does_not_want_it(tmp_path: Path) -> None:
+def test_a_topic_is_not_created_where_the_client_or_the_broker_forbids_it(tmp_path: Path) -> None:
     async def unwanted(world: World) -> None:
         (topic,) = (await world.ask(METADATA, named("a", create=False))).topics
         assert topic.error_code == UnknownTopicOrPartition.code
@@ -116,7 +116,7 @@ def test_a_topic_is_not_made_where_the_client_or_the_broker_does_not_want_it(tmp
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "white space", "a/b", "x" * 250])
-def test_a_bad_name_is_called_one_and_never_made(tmp_path: Path, name: str) -> None:
+def test_a_topic_with_an_invalid_name_is_never_created(tmp_path: Path, name: str) -> None:
     async def act(world: World) -> None:
         for create in (False, True):
             (topic,) = (await world.ask(METADATA, named(name, create=create))).topics
@@ -148,7 +148,7 @@ def test_a_topic_is_found_by_its_id(tmp_path: Path) -> None:
     in_world(tmp_path, act)
 
 
-def test_versions_that_have_ids_only_in_answers_refuse_them_in_requests(tmp_path: Path) -> None:
+def test_versions_that_have_ids_only_in_responses_refuse_them_in_requests(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         made = await make(world, "a")
         for version in (10, 11):
@@ -159,18 +159,18 @@ def test_versions_that_have_ids_only_in_answers_refuse_them_in_requests(tmp_path
     in_world(tmp_path, act)
 
 
-def test_operations_are_told_only_to_whoever_asks(tmp_path: Path) -> None:
+def test_authorized_operations_are_sent_only_when_requested(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await make(world, "a")
         for version in range(8, 14):
-            asked = named("a", include_topic_authorized_operations=True)
-            asked.include_cluster_authorized_operations = version <= 10
-            response = await world.ask(METADATA, asked, version)
+            request = named("a", include_topic_authorized_operations=True)
+            request.include_cluster_authorized_operations = version <= 10
+            response = await world.ask(METADATA, request, version)
             assert response.topics[0].topic_authorized_operations == TOPIC_OPERATIONS == 3576
-            expected = CLUSTER_OPERATIONS if version <= 10 else OPERATIONS_UNSAID
+            expected = CLUSTER_OPERATIONS if version <= 10 else OPERATIONS_NOT_REQUESTED
             assert response.cluster_authorized_operations == expected
             plain = await world.ask(METADATA, named("a"), version)
-            assert plain.topics[0].topic_authorized_operations == OPERATIONS_UNSAID
+            assert plain.topics[0].topic_authorized_operations == OPERATIONS_NOT_REQUESTED
         assert CLUSTER_OPERATIONS == 8096
 
     in_world(tmp_path, act)
@@ -191,7 +191,7 @@ def test_a_partition_whose_leader_is_down_has_none(tmp_path: Path) -> None:
     in_world(tmp_path, act)
 
 
-def test_a_replica_that_is_down_troubles_only_the_first_version(tmp_path: Path) -> None:
+def test_a_replica_that_is_down_is_an_error_only_in_the_first_version(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         made = await make(world, "a")
         state = PartitionState(index=0, leader=1, leader_epoch=3, replicas=(1, 7), isr=(1,))
@@ -204,7 +204,7 @@ def test_a_replica_that_is_down_troubles_only_the_first_version(tmp_path: Path) 
     in_world(tmp_path, act)
 
 
-def test_a_leader_that_the_clients_listener_cannot_reach_is_named_as_that(tmp_path: Path) -> None:
+def test_a_leader_without_the_clients_listener_is_listener_not_found(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         inside = BrokerEndpoint(listener="INSIDE", host="10.0.0.1", port=1)
         hidden = BrokerState(broker_id=1, endpoints=(inside,), rack=None)
@@ -261,7 +261,7 @@ def pages(*names: str, limit: int = 2000, cursor: tuple[str, int] | None = None)
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 3, 100])
-def test_pages_put_together_are_all_partitions_in_order(tmp_path: Path, limit: int) -> None:
+def test_all_pages_together_have_all_partitions_in_order(tmp_path: Path, limit: int) -> None:
     async def act(world: World) -> None:
         for name, partitions in (("b", 3), ("a", 2), ("c", 1)):
             await make(world, name, partitions)
@@ -280,7 +280,7 @@ def test_pages_put_together_are_all_partitions_in_order(tmp_path: Path, limit: i
     in_world(tmp_path, act)
 
 
-def test_missing_topics_are_told_apart_from_bad_names(tmp_path: Path) -> None:
+def test_missing_topics_and_invalid_names_have_different_errors(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         response = await world.ask(DESCRIBE_TOPIC_PARTITIONS, pages("nope", "a/b"))
         assert {topic.name: topic.error_code for topic in response.topics} == {
@@ -292,7 +292,7 @@ def test_missing_topics_are_told_apart_from_bad_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cursor", [("z", 0), ("a", -1)])
-def test_a_cursor_that_points_nowhere_is_refused(tmp_path: Path, cursor: tuple[str, int]) -> None:
+def test_an_invalid_cursor_is_refused(tmp_path: Path, cursor: tuple[str, int]) -> None:
     async def act(world: World) -> None:
         await make(world, "a")
         response = await world.ask(DESCRIBE_TOPIC_PARTITIONS, pages("a", cursor=cursor))

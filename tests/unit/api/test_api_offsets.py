@@ -1,4 +1,4 @@
-"""Searches of a log by time meet disks that fail, and compactions."""
+"""Searches of a log by time, with disk errors and concurrent compactions."""
 
 import asyncio
 import errno
@@ -25,7 +25,7 @@ def filled() -> Rig:
     return rig
 
 
-def test_a_disk_that_fails_a_search_by_time_is_an_error_of_the_partition_and_goes_offline() -> None:
+def test_a_disk_error_in_a_search_by_time_fails_the_partition_and_takes_the_directory_offline() -> None:
     rig = filled()
     rig.disk.fail("pread", "orders-0", errno.EIO)
 
@@ -35,7 +35,7 @@ def test_a_disk_that_fails_a_search_by_time_is_an_error_of_the_partition_and_goe
     assert rig.store.all_directories[0].offline is not None
 
 
-def test_a_search_begins_again_when_a_compaction_changes_the_files() -> None:
+def test_a_search_is_repeated_when_a_compaction_changes_the_files() -> None:
     rig = filled()
     changes = 0
 
@@ -52,7 +52,7 @@ def test_a_search_begins_again_when_a_compaction_changes_the_files() -> None:
     assert (found.offset, changes) == (0, 2)
 
 
-def test_a_log_that_changes_all_the_time_is_not_searched_for_ever() -> None:
+def test_a_search_of_a_constantly_changing_log_ends() -> None:
     rig = filled()
     searches = 0
 
@@ -69,22 +69,22 @@ def test_a_log_that_changes_all_the_time_is_not_searched_for_ever() -> None:
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_a_batch_of_an_unknown_codec_is_an_error_of_its_partition(codec: int) -> None:
-    """Clients cannot store one; a leader of another version might have."""
-    strange = batch(b"a")
-    struct.pack_into(">H", strange, ATTRIBUTES_AT, codec)
-    struct.pack_into(">I", strange, CRC_AT, crc_of(strange, 0, len(strange)))
+def test_a_batch_of_an_unknown_codec_fails_its_partition(codec: int) -> None:
+    """Clients cannot produce one, but a leader of another version might have accepted it."""
+    unknown_codec = batch(b"a")
+    struct.pack_into(">H", unknown_codec, ATTRIBUTES_AT, codec)
+    struct.pack_into(">I", unknown_codec, CRC_AT, crc_of(unknown_codec, 0, len(unknown_codec)))
     rig = Rig(topic())
-    rig.replica().log.append_stamped(memoryview(strange), lambda *_: None)
-    asked = by_time.ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)
-    request = by_time.Request(topics=[by_time.ListOffsetsTopic(name="orders", partitions=[asked])])
+    rig.replica().log.append_stamped(memoryview(unknown_codec), lambda *_: None)
+    partition = by_time.ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)
+    request = by_time.Request(topics=[by_time.ListOffsetsTopic(name="orders", partitions=[partition])])
 
-    async def answered() -> by_time.Response:
+    async def respond() -> by_time.Response:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             context = RequestContext(connection_on(ours), 2, 7, 1, "test", NOW_MS)
             offsets = Offsets(replicas=rig.replicas, threads=rig.threads, turns=rig.turns)
             return await settled(offsets.list_offsets(context, request))
 
-    (found,) = asyncio.run(answered()).topics[0].partitions
+    (found,) = asyncio.run(respond()).topics[0].partitions
     assert found.error_code == CorruptMessage.code

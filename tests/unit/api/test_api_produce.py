@@ -1,4 +1,4 @@
-"""Produce: acknowledgements that wait for the disk, and what is left of those that end without it."""
+"""Produce: acknowledgements that wait for the disk, and the clean-up of those that time out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT_MS = 1_000
 
 
 class Context:
-    """The client of a request, and when it came."""
+    """The context of a Produce request."""
 
     api_version = 9
     client_id = user = "c"
@@ -31,11 +31,11 @@ class Context:
         self.now_ms = now_ms
 
     def throttle(self, throttle_ms: int) -> None:
-        """Nothing here has a quota."""
+        """There are no quotas here."""
 
 
 class Producing:
-    """Produce requests to a topic whose disk hangs: its flushes run when a test lets them."""
+    """Produce requests to a topic whose disk hangs: a test starts its flushes."""
 
     def __init__(self) -> None:
         self.rig = Rig(topic(partitions=2, configs={"flush": "group"}))
@@ -50,7 +50,7 @@ class Producing:
         self.replicas = [self.rig.replica(partition=partition) for partition in range(2)]
 
     def send(self, *, acks: int = -1) -> tuple[Deferred[Any], list[Any]]:
-        """One batch to each partition: the response to be, and where it will be."""
+        """Send one batch to each partition; returns the deferred response, and the list it is delivered to."""
         batches = [(at, memoryview(batch(b"x"))) for at in range(2)]
         request = ProduceRequest(None, acks, TIMEOUT_MS, [("orders", None, batches)])
         pending = self._produce.handle(Context(self.rig.clock.ms), request)
@@ -61,7 +61,7 @@ class Producing:
 
     @property
     def kept(self) -> int:
-        """Waiters and timers that are in memory."""
+        """Number of waiters and timers."""
         waiters = sum(len(replica._commit_waiters) + len(replica._flush_waiters) for replica in self.replicas)
         return waiters + len(self.rig.timers)
 
@@ -79,7 +79,7 @@ def codes(responses: list[Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_a_request_that_times_out_leaves_nothing_behind(acks: int) -> None:
+def test_a_request_that_times_out_leaves_no_waiter_and_no_timer(acks: int) -> None:
     async def act(producing: Producing) -> None:
         sent = [producing.send(acks=acks) for _ in range(REQUESTS)]
 
@@ -92,7 +92,7 @@ def test_a_request_that_times_out_leaves_nothing_behind(acks: int) -> None:
     run(act)
 
 
-def test_a_request_whose_client_disconnects_leaves_nothing_behind() -> None:
+def test_a_request_whose_client_disconnects_leaves_no_waiter_and_no_timer() -> None:
     async def act(producing: Producing) -> None:
         sent = [producing.send() for _ in range(REQUESTS)]
 
@@ -106,7 +106,7 @@ def test_a_request_whose_client_disconnects_leaves_nothing_behind() -> None:
     run(act)
 
 
-def test_requests_behind_one_that_timed_out_are_acknowledged_when_the_disk_is_back() -> None:
+def test_requests_after_one_that_timed_out_are_acknowledged_when_the_disk_is_back() -> None:
     async def act(producing: Producing) -> None:
         _, late = producing.send()
         producing.rig.loop.pass_ms(2 * TIMEOUT_MS)

@@ -73,7 +73,7 @@ def write(world: World, topic: str, records: int, **producer: Any) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_a_topic_is_made_and_told_as_far_as_the_version_can(tmp_path: Path, version: int) -> None:
+def test_a_topic_is_created_and_described_as_the_version_allows(tmp_path: Path, version: int) -> None:
     async def act(world: World) -> None:
         response = await world.ask(CREATE_TOPICS, create(creatable("a", 3, retention_ms="5")), version)
         (result,) = response.topics
@@ -91,7 +91,7 @@ def test_a_topic_is_made_and_told_as_far_as_the_version_can(tmp_path: Path, vers
     in_world(tmp_path, act)
 
 
-def test_a_topic_is_served_when_the_response_comes(tmp_path: Path) -> None:
+def test_a_topic_is_served_when_the_response_arrives(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await world.ask(CREATE_TOPICS, create(creatable("a", max_message_bytes="999")))
         assert world.replicas.get("a", 0).config.max_message_bytes == 999
@@ -99,10 +99,10 @@ def test_a_topic_is_served_when_the_response_comes(tmp_path: Path) -> None:
     in_world(tmp_path, act)
 
 
-def test_good_bad_and_doubled_topics_are_answered_each_on_its_own(tmp_path: Path) -> None:
+def test_valid_invalid_and_duplicate_topics_have_separate_results(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await make(world, "there")
-        asked = create(
+        request = create(
             creatable("good"),
             creatable("there"),
             creatable("none", 0),
@@ -110,7 +110,7 @@ def test_good_bad_and_doubled_topics_are_answered_each_on_its_own(tmp_path: Path
             creatable("twice"),
             creatable("odd", retention_ms="soon"),
         )
-        results = {result.name: result for result in (await world.ask(CREATE_TOPICS, asked)).topics}
+        results = {result.name: result for result in (await world.ask(CREATE_TOPICS, request)).topics}
         assert results["good"].error_code == 0
         assert results["there"].error_code == TopicAlreadyExists.code
         assert results["none"].error_code == InvalidPartitions.code
@@ -123,7 +123,7 @@ def test_good_bad_and_doubled_topics_are_answered_each_on_its_own(tmp_path: Path
     in_world(tmp_path, act)
 
 
-def test_validating_makes_nothing(tmp_path: Path) -> None:
+def test_validation_creates_no_topic(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         (result,) = (await world.ask(CREATE_TOPICS, create(creatable("a"), validate_only=True))).topics
         assert result.error_code == 0
@@ -171,7 +171,7 @@ def test_a_topic_is_deleted_by_its_id_once(tmp_path: Path) -> None:
     in_world(tmp_path, act)
 
 
-def test_a_deletion_that_names_a_topic_twice_deletes_nothing(tmp_path: Path) -> None:
+def test_a_deletion_of_a_topic_named_twice_is_refused(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         made = await make(world, "a")
         state = delete_topics.DeleteTopicState
@@ -219,7 +219,7 @@ def test_a_topic_grows_and_serves_its_new_partitions(tmp_path: Path, version: in
     in_world(tmp_path, act)
 
 
-def test_growth_that_is_none_is_refused_in_words(tmp_path: Path) -> None:
+def test_invalid_partition_counts_are_refused_with_a_message(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await make(world, "a", 3)
         for request, error, words in (
@@ -272,7 +272,7 @@ def test_records_of_a_compacted_or_missing_topic_are_not_deleted(tmp_path: Path)
     in_world(tmp_path, act)
 
 
-def test_the_producers_of_a_partition_are_told(tmp_path: Path) -> None:
+def test_the_producers_of_a_partition_are_described(tmp_path: Path) -> None:
     async def act(world: World) -> None:
         await make(world, "a")
         write(world, "a", 3, producer_id=77, producer_epoch=2, base_sequence=0)
@@ -289,7 +289,7 @@ def test_the_producers_of_a_partition_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_log_directories_are_told_with_what_they_hold(tmp_path: Path, version: int) -> None:
+def test_log_directories_are_described_with_their_partitions(tmp_path: Path, version: int) -> None:
     async def act(world: World) -> None:
         await make(world, "a", 2)
         await make(world, "b")
@@ -349,7 +349,7 @@ def test_no_election_is_needed_where_the_one_replica_leads(tmp_path: Path) -> No
     in_world(tmp_path, act)
 
 
-def test_a_reassignment_can_only_name_what_is_there(tmp_path: Path) -> None:
+def test_a_reassignment_can_only_name_the_existing_replica(tmp_path: Path) -> None:
     def wanted(replicas: list[int] | None, topic: str = "a", index: int = 0) -> Any:
         partition = alter_partition_reassignments.ReassignablePartition(partition_index=index, replicas=replicas)
         topics = [alter_partition_reassignments.ReassignableTopic(name=topic, partitions=[partition])]

@@ -1,4 +1,4 @@
-"""What client software says of itself in ApiVersions, which the metric of connections by client shows."""
+"""The client software's name and version in ApiVersions, for the metric of connections by client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.wire.api import api_versions
 
 
 def software_after(version: int, name: str, software_version: str) -> tuple[str, str]:
-    """What a connection is known as after an ApiVersions request."""
+    """The software of a connection after an ApiVersions request."""
 
     async def ask() -> tuple[str, str]:
         ours, theirs = socket.socketpair()
@@ -33,9 +33,9 @@ def test_a_connection_is_known_by_its_client_software() -> None:
 
 
 @pytest.mark.parametrize(("version", "name"), [(2, ""), (3, "two words")])
-def test_a_client_that_does_not_name_itself_is_unknown(version: int, name: str) -> None:
+def test_a_client_without_a_software_name_is_unknown(version: int, name: str) -> None:
     assert software_after(version, name, "1.0") == SOFTWARE_UNKNOWN
 
 
-def test_a_long_name_is_cut() -> None:
+def test_a_long_name_is_truncated() -> None:
     assert software_after(3, "a" * 1000, "1" * 1000) == ("a" * SOFTWARE_CHARS_MAX, "1" * SOFTWARE_CHARS_MAX)

@@ -1,7 +1,8 @@
-"""A failure at every line of a connection's life: it closes that connection, is reported once, and goes no further.
+"""A failure at any line of a connection's code closes that connection, is reported once, and affects no other.
 
-One client lives through everything a connection does (requests answered at once, later, by a coroutine, from a file,
-throttled, not at all). A tracer raises at one line of it. Then its neighbour on the same listener must be served.
+One client exercises everything a connection does (responses at once, later, by a coroutine, from a file, throttled,
+none at all, and a request that holds those behind it). A tracer raises at one line of it. Then another client of the
+same listener must be served.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ PATIENCE_S = 60.0
 FETCH, SASL_HANDSHAKE, API_VERSIONS = 1, 17, 18
 SEND_BUFFER_BYTES = 128 * 1024
 FILE_BYTES = 2_000_000
-"""More than the kernel takes at once, so that the rest waits for the socket to be writable."""
+"""More than one send writes, so that the rest waits for the socket to be writable."""
 
 HANDLES_FAILURES = {"close", "fail", "report", "_report", "_on_closed"}
-"""What runs when something has failed already; `test_closing_goes_on_where_a_step_of_it_fails` is about these."""
+"""Code that runs after a failure; `test_closing_continues_after_a_failed_step` covers it."""
 
 
 class Injected(Exception):
@@ -54,7 +55,7 @@ class Injected(Exception):
 
 
 class FileSlice:
-    """A file's bytes as storage hands them out."""
+    """A slice of a file, as storage returns it."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -71,7 +72,7 @@ class FileSlice:
 
 
 class Handlers:
-    """Answers in the way that the client id of the request names."""
+    """Responds in the way that the client id of the request names."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -103,12 +104,14 @@ class Handlers:
                 return context.connection.run(self._slowly(response))
             case "coroutine and pending":
                 return context.connection.run(self._slowly(self._pending(response)))
+            case "held":
+                return context.connection.hold(self._pending(response))
             case "fails later":
                 return context.connection.run(self._fail_slowly())
             case "throttled":
                 context.throttle(1)
                 return response
-            case "no answer":
+            case "no response":
                 return None
             case "waits":
                 self.waiting.add(pending := Deferred[Any]())
@@ -156,19 +159,21 @@ LIFE = b"".join(
         request("behind a pending one"),
         request("coroutine"),
         request("coroutine and pending"),
+        request("held"),
+        request("behind a held one"),
         request("file", FETCH),
         request("large frame", FETCH, bytes(200_000)),
-        request("no answer"),
+        request("no response"),
         request("throttled"),
         request("no throttle time", SASL_HANDSHAKE, b"\0\5PLAIN"),
         request("last"),
     ]
 )
-RESPONSES = 10
+RESPONSES = 12
 
 
 class World:
-    """A listener with a dispatcher behind it, and what it reported."""
+    """A listener with a dispatcher, and the bugs it reported."""
 
     def __init__(self, file: Any) -> None:
         self.bugs: list[BaseException] = []
@@ -209,7 +214,7 @@ class World:
     async def until(self, fact: Callable[[], object]) -> None:
         end_s = asyncio.get_running_loop().time() + PATIENCE_S
         while not fact():
-            assert asyncio.get_running_loop().time() < end_s, "it never came to that"
+            assert asyncio.get_running_loop().time() < end_s, "the condition did not become true"
             await asyncio.sleep(0)
 
     async def connect(self) -> socket.socket:
@@ -219,7 +224,7 @@ class World:
         return sock
 
     async def live(self) -> int:
-        """Ask everything and read every response, or as many as come before the connection closes; how many came."""
+        """Send every kind of request; returns how many responses arrive before the connection closes."""
         loop = asyncio.get_running_loop()
         responses = 0
         with await self.connect() as sock:
@@ -283,7 +288,7 @@ def is_traced(code: CodeType) -> bool:
 
 
 def is_guard(line: Line) -> bool:
-    """Whether a line begins or ends what catches failures; such a line has no work of its own that could fail."""
+    """Whether a line begins or ends an exception handler: it does no work that could fail."""
     text = linecache.getline(line[0], line[2]).strip()
     return text in ("try:", "return") or text.startswith(("except", "raise", "self.close(", "self.fail("))
 
@@ -299,7 +304,7 @@ def tracing(on_line: Callable[[Line, FrameType], None]) -> Iterator[None]:
         return in_frame if is_traced(frame.f_code) else None
 
     before = sys.gettrace()
-    # A collection would run the last lines of coroutines that earlier lives left, and a failure there reaches nobody.
+    # Garbage collection would run the last lines of earlier coroutines, where a failure is not reported.
     gc.collect(0)
     gc.disable()
     sys.settrace(in_call)
@@ -313,12 +318,12 @@ def tracing(on_line: Callable[[Line, FrameType], None]) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _sweep_often_and_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener_module, "SWEEP_S", 0.001)
-    # Small enough that a life needs several shares.
+    # Small enough that a connection needs several shares.
     monkeypatch.setattr(connection_module, "SHARE_REQUESTS", 2)
 
 
-def lines_of_a_life() -> list[Line]:
-    """Every line that a life without failures runs through."""
+def lines_of_a_connection() -> list[Line]:
+    """Every line that a connection without failures executes."""
     seen: dict[Line, None] = {}
 
     async def scenario() -> None:
@@ -333,7 +338,7 @@ def lines_of_a_life() -> list[Line]:
 
 
 async def fail_at(line: Line) -> bool:
-    """Live with a failure at one line, beside a neighbour; False where this life did not come to that line."""
+    """Run a connection with a failure at one line, beside another; False where the line was not reached."""
     armed = True
     spared: set[Connection] = set()
 
@@ -359,13 +364,14 @@ async def fail_at(line: Line) -> bool:
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # It failed before it began.
 def test_a_failure_at_any_line_of_a_connection_closes_that_connection_alone() -> None:
-    # What the kernel takes at once and when the sweep comes differ from life to life, and with them a few lines.
-    failed = {line for line in lines_of_a_life() if asyncio.run(fail_at(line))}
+    # The size of each send and the time of the sweep vary between runs, and with them a few lines.
+    failed = {line for line in lines_of_a_connection() if asyncio.run(fail_at(line))}
     gc.collect()
 
     functions = {name for _, name, _ in failed}
     assert {"_on_readable", "_on_writable", "_finish", "_fill", "_deliver", "_unmute", "overdue", "_frame"} <= functions
     assert {"_admit", "take_turn", "_room_for_large", "_keep_memory"} <= functions
+    assert {"hold", "go_on_later", "go_on", "_release"} <= functions
 
 
 def test_a_bug_after_a_wait_is_reported_under_the_name_of_its_api() -> None:
@@ -381,12 +387,12 @@ def test_a_bug_after_a_wait_is_reported_under_the_name_of_its_api() -> None:
     asyncio.run(scenario())
 
 
-def test_closing_goes_on_where_a_step_of_it_fails() -> None:
+def test_closing_continues_after_a_failed_step() -> None:
     async def scenario() -> None:
         async with world() as it:
             with await it.connect() as sock:
-                asked = request("waits, cannot be abandoned") + request("waits")
-                await asyncio.get_running_loop().sock_sendall(sock, asked)
+                frames = request("waits, cannot be abandoned") + request("waits")
+                await asyncio.get_running_loop().sock_sendall(sock, frames)
                 await it.until(lambda: it.handlers.waiting)
             await it.until(lambda: not it.listener.connections)
 
@@ -402,8 +408,8 @@ def test_a_throttled_response_without_a_throttle_time_is_sent_and_mutes_its_clie
         async with world() as it:
             it.quotas.set("request_percentage", QuotaEntity(None, DEFAULT), limit)
             with await it.connect() as sock:
-                asked = request("slow", SASL_HANDSHAKE, b"\0\5PLAIN") + request("slow")
-                await asyncio.get_running_loop().sock_sendall(sock, asked)
+                frames = request("slow", SASL_HANDSHAKE, b"\0\5PLAIN") + request("slow")
+                await asyncio.get_running_loop().sock_sendall(sock, frames)
                 for _ in range(2):
                     length = int.from_bytes(await exactly(sock, 4), "big")
                     await exactly(sock, length)

@@ -1,4 +1,4 @@
-"""What counts toward a producer's quota and a topic's traffic, and who is muted for it."""
+"""Produced bytes count toward the client's quota and the topic's traffic, and mute a client over its quota."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUOTA = 100.0
 
 
 class Watched(Connection):
-    """A connection that remembers how often it was muted."""
+    """A connection that counts how often it is muted."""
 
     mutes = 0
 
@@ -68,7 +68,7 @@ class Served:
         )
 
     async def produce(self, records: bytes | bytearray, *, acks: int, topic: str = TOPIC) -> bool:
-        """Send one batch; whether there was a response."""
+        """Send one batch; returns whether there was a response."""
         data = produce_api.PartitionProduceData(index=0, records=bytes(records))
         request = produce_api.Request(
             acks=acks, timeout_ms=1000, topic_data=[produce_api.TopicProduceData(name=topic, partition_data=[data])]
@@ -109,7 +109,7 @@ def test_a_producer_without_acknowledgements_is_muted_over_its_quota(tmp_path: P
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_a_batch_validated_off_the_loop_counts_as_any_other(tmp_path: Path, acks: int) -> None:
+def test_a_batch_validated_off_the_loop_counts_like_any_other(tmp_path: Path, acks: int) -> None:
     async def act(world: World) -> None:
         served = await with_topic(world, **{"compressed.check": "records"})
         heavy = batch(noise(HEAVY_BYTES + 1), codec=compression.GZIP)
@@ -141,7 +141,7 @@ def test_a_batch_refused_off_the_loop_is_counted_as_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("acks", "topic", "damage"), [(1, TOPIC, 1), (1, "missing", 0), (7, TOPIC, 0)], ids=["damaged", "unknown", "acks"]
 )
-def test_batches_that_are_refused_count_toward_the_quota(tmp_path: Path, acks: int, topic: str, damage: int) -> None:
+def test_refused_batches_count_toward_the_quota(tmp_path: Path, acks: int, topic: str, damage: int) -> None:
     async def act(world: World) -> None:
         served = await with_topic(world)
         data = batch(noise(LARGE_BYTES))

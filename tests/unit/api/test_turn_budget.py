@@ -1,4 +1,4 @@
-"""No request keeps the loop for longer than a turn's budget, however much it asks for.
+"""No request keeps the loop busy for longer than a turn's budget, however large it is.
 
 Work is counted, not timed: every call of a function is worth the same time, and the clock that the budget is measured
 with is that count. The result is therefore the same on any machine.
@@ -65,14 +65,14 @@ from penstock.wire.frame import decode_response_header, encode_request_header, r
 from penstock.wire.records import Record, build_batch
 
 CALL_S = 0.2e-6
-"""What a call of a function takes here: about as long as on a slow machine."""
+"""The assumed time of a function call: about as long as on a slow machine."""
 
 CALLS_PER_TURN_MAX = int(2 * TURN_BUDGET_S / CALL_S)
-"""A turn may take 10 ms: its budget, the last step, and what does not ask."""
+"""A turn may take 10 ms: its budget, the last step, and work that does not check the budget."""
 
 
 class Calls:
-    """Counts calls of functions, and is a clock that goes by them."""
+    """Counts function calls, and is a clock that advances with them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -95,7 +95,7 @@ class Calls:
 
 
 class Meter:
-    """The most calls that one turn of the loop has made."""
+    """Measures the most calls made in one turn of the loop."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -176,7 +176,7 @@ async def make_topics(world: World, count: int, partitions: int = 1) -> None:
 
 
 async def make_coordinators(world: World) -> None:
-    """Groups have coordinators from the first question on; wait until they have loaded."""
+    """Create the coordinators with a first FindCoordinator, and wait until they have loaded."""
     while True:
         await world.ask(10, find_coordinator.Request(key_type=0, coordinator_keys=["g"]))
         described = await world.ask(15, describe_groups.Request(groups=["g"]))
@@ -186,7 +186,7 @@ async def make_coordinators(world: World) -> None:
 
 
 class Case:
-    """A request that is large and valid: what there is before, what is asked, and how much comes back."""
+    """A large valid request, the state that it needs, and the expected size of its response."""
 
     def __init__(
         self,
@@ -820,7 +820,7 @@ LARGE_GROWTHS = [
 ]
 
 LARGE_HEARTBEATS = [
-    # A heartbeat is one decision about its group, so it has one turn: its size is bounded by what a group reads.
+    # A heartbeat is one decision about its group and takes one turn; the group's topics bound its size.
     Case(
         68,
         1,
@@ -858,9 +858,9 @@ LARGE_HEARTBEATS = [
     ],
     ids=repr,
 )
-def test_a_large_request_is_served_in_turns_that_are_short(case: Case, tmp_path: Path) -> None:
+def test_a_large_request_is_served_in_short_turns(case: Case, tmp_path: Path) -> None:
     calls = Calls()
-    # What is looked up once in the life of a broker does not count.
+    # Work that a broker does only once does not count.
     describe_broker(BrokerConfig())
 
     async def act(world: World) -> None:
@@ -876,7 +876,7 @@ def test_a_large_request_is_served_in_turns_that_are_short(case: Case, tmp_path:
     in_world(tmp_path, act, clock=calls)
 
 
-def test_the_groups_of_one_coordinator_are_listed_in_turns_that_are_short(tmp_path: Path) -> None:
+def test_the_groups_of_one_coordinator_are_listed_in_short_turns(tmp_path: Path) -> None:
     calls = Calls()
 
     async def act(world: World) -> None:

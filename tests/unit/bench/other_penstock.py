@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def other_penstock(root: Path) -> Path:
-    """A checkout with a penstock that only says where it is, and a Python that has it installed."""
+    """A checkout with a penstock that only has its location, and a Python that has it installed."""
     package = root / "src" / "penstock"
     (package / "broker").mkdir(parents=True)
     (package / "__init__.py").write_text("")

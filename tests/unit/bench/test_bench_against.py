@@ -69,7 +69,7 @@ def test_a_figure_of_one_side_has_no_ratio_and_no_mark() -> None:
     assert (pair.ratio, pair.mark) == (None, "")
 
 
-def test_the_report_shows_both_commits_and_what_is_outside() -> None:
+def test_the_report_shows_both_commits_and_rows_outside_the_tolerance() -> None:
     found = results("requests-8x8", CPU, [10, 20, 12], [11, 13, 15])
     found.failures.append("Spark's read failed")
     text = render_against(found, "abc123", {"ceilings": "no broker"}, ["uvloop 1 against 2"])
@@ -97,13 +97,13 @@ def test_every_work_that_costs_a_broker_time_has_a_cpu_row() -> None:
         assert [pair.row.metric for pair in pairs(found)] == [CPU, "cpu_seconds_per_gb"]
 
 
-def test_without_requests_the_cost_is_told_per_message_or_in_all() -> None:
+def test_without_requests_the_cost_is_given_per_message_or_in_all() -> None:
     found = results("produce-100", "cpu_us_per_message", [1], [1])
     assert [pair.row.metric for pair in pairs(found)] == ["cpu_us_per_message"]
     assert [pair.row.unit for pair in pairs(results("group-load", "cpu_seconds", [1], [1]))] == ["CPU s"]
 
 
-def test_a_python_is_asked_for_the_penstock_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_penstock_that_a_python_imports_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = other_penstock(tmp_path / "other")
     # What this process was started with must not reach the sides.
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/nowhere", str(ROOT / "src")]))
@@ -145,7 +145,7 @@ def test_a_compiled_side_is_not_compared_with_one_that_is_not(tmp_path: Path) ->
     assert check_pair(installation(that, **pure), installation(this, **pure), that, this) == []
 
 
-def test_packages_of_different_versions_are_told(tmp_path: Path) -> None:
+def test_packages_of_different_versions_are_listed(tmp_path: Path) -> None:
     that, this = tmp_path / "that", tmp_path / "this"
     notes = check_pair(installation(that, uvloop="1"), installation(this, uvloop="2"), that, this)
     assert notes == ["uvloop 1 against 2"]

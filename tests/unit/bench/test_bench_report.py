@@ -113,7 +113,7 @@ def test_a_partial_run_says_that_it_proves_nothing() -> None:
     assert "**A try**" in render(results([], [], complete=False))
 
 
-def test_what_the_load_program_can_do_is_told_after_the_table() -> None:
+def test_the_ceilings_of_the_load_program_follow_the_table() -> None:
     found = results([], [])
     for number, rate in enumerate((4_000_000.0, 4_400_000.0, 4_200_000.0)):
         values = {"messages_per_second": rate}
@@ -162,7 +162,7 @@ def test_runs_without_the_ceilings_join_to_a_report_that_is_not_complete() -> No
     assert Results.joined([older, newer], part_names()).complete is True
 
 
-def test_what_was_measured_again_counts_as_the_last_run_has_it() -> None:
+def test_the_last_measurement_of_a_work_counts() -> None:
     whole, again = results([1, 2, 3], [4, 5, 6]), results([10], [20], complete=False)
     whole.parts, again.parts = list(part_names()), ["100b"]
     for run, megabytes in ((whole, 60.0), (again, 50.0)):

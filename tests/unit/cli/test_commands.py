@@ -27,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_list_of_commands_says_what_each_command_says_of_itself(name: str) -> None:
+def test_the_list_of_commands_has_the_summary_of_each_command(name: str) -> None:
     command = COMMANDS[name].load(name)
 
     assert command.help.splitlines()[0] == COMMANDS[name].summary
@@ -87,7 +87,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     ],
     ids=" ".join,
 )
-def test_bad_usage_ends_with_two_before_any_broker_is_asked(arguments: list[str]) -> None:
+def test_bad_usage_exits_with_two_before_any_request(arguments: list[str]) -> None:
     assert RUNNER.invoke(app, arguments).exit_code == 2
 
 
@@ -184,7 +184,7 @@ def test_up_says_that_the_port_is_taken(tmp_path: Path) -> None:
 def test_up_says_that_the_data_directory_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(serve.Failure, match="cannot make the data directory"):
+    with pytest.raises(serve.Failure, match="cannot create the data directory"):
         serve.up(data=str(tmp_path / "file" / "data"))
 
 

@@ -101,7 +101,7 @@ def test_every_record_survives_the_way_to_json_and_back(
     assert headers_from_json(fields["headers"]) == tuple(headers)
 
 
-def test_a_table_line_stays_one_line_whatever_the_value() -> None:
+def test_a_table_line_stays_one_line_for_any_value() -> None:
     line = table_line()(record(value=b"two\nlines\x1b[31m" + b"x" * 1_000, key=b"\xff"))
 
     assert line.count(b"\n") == 1

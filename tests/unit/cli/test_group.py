@@ -34,7 +34,7 @@ def held(start: int, end: int) -> Bounds:
     ],
     ids=" ".join,
 )
-def test_bad_usage_ends_with_two_before_any_broker_is_asked(arguments: list[str]) -> None:
+def test_bad_usage_exits_with_two_before_any_request(arguments: list[str]) -> None:
     assert RUNNER.invoke(app, arguments).exit_code == 2
 
 
@@ -64,7 +64,7 @@ def test_a_bad_csv_is_refused_with_its_line(tmp_path: Path, text: str, complaint
         read_csv(path)
 
 
-def test_a_csv_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
+def test_a_missing_csv_is_a_failure(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="cannot read"):
         read_csv(tmp_path / "missing.csv")
 
@@ -77,7 +77,7 @@ def test_live_members_are_named_in_the_refusal() -> None:
         "cannot move group g: it has 2 live members: "
         "m-1 (client billing, host 10.0.0.7); m-2 (client spare, host 10.0.0.8)"
     )
-    refuse_live_members("nobody there", None)
+    refuse_live_members("no members", None)
 
 
 def test_a_report_shows_lag_owner_and_speed() -> None:

@@ -1,4 +1,4 @@
-"""Every command with arguments that nobody means: it ends in words and with an exit code, never with a traceback."""
+"""Every command with hostile arguments: it exits with a message and an exit code, never with a traceback."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def free_texts(command: Any) -> list[Any]:
 
 
 def one_at_a_time(path: tuple[str, ...], command: Any) -> Iterator[list[str]]:
-    """Each hostile text in each place for one, with harmless words in all other places that must be filled."""
+    """Each hostile text as each parameter, with harmless texts for the other required ones."""
     for hostile in free_texts(command):
         for text in HOSTILE:
             words = list(path)
@@ -108,7 +108,7 @@ def check_end(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, (_, command) in LEAVES.items() if free_texts(command)])
-def test_no_hostile_text_is_answered_with_a_traceback(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_no_hostile_text_causes_a_traceback(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for words in one_at_a_time(*LEAVES[name]):
         check_end(monkeypatch, words)
 
@@ -116,7 +116,7 @@ def test_no_hostile_text_is_answered_with_a_traceback(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", LEAVES)
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_no_mixture_of_hostile_options_is_answered_with_a_traceback(
+def test_no_mixture_of_hostile_options_causes_a_traceback(
     monkeypatch: pytest.MonkeyPatch, name: str, data: st.DataObject
 ) -> None:
     check_end(monkeypatch, data.draw(command_lines(*LEAVES[name])))

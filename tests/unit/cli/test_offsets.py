@@ -51,7 +51,7 @@ def test_positions_and_ranges_are_read(text: str, start: Position, stop: Positio
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1.5", "@", "@-1y", "@2026-13-01", "1:2:3", "--5", "@9999999-01-01"])
-def test_anything_else_is_refused_with_what_is_allowed(text: str) -> None:
+def test_an_invalid_position_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="a position is beginning, end"):
         PARSER.parse(text)
 
@@ -73,6 +73,6 @@ def test_no_text_crashes_the_parser(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["@-" + "9" * 400 + "w", "@" + "9" * 5_000, "@0001-01-01", "٣", "@-٣h", ""])
-def test_what_no_clock_and_no_log_has_is_refused(text: str) -> None:
+def test_times_and_offsets_out_of_range_are_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is not a position"):
         OffsetsParser(1).parse(text)

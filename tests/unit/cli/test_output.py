@@ -19,7 +19,7 @@ from penstock.cli.output import Number, bytes_text, complain, counted, note, pro
     ],
     ids=str,
 )
-def test_a_column_of_numbers_is_to_the_right_whatever_it_holds(
+def test_a_column_of_numbers_is_always_right_aligned(
     capsys: pytest.CaptureFixture[str], records: list[object], shown: list[str]
 ) -> None:
     rows = list(zip(("orders", "a"), records, strict=True))

@@ -51,7 +51,7 @@ def segment(partition: Path) -> Path:
     return partition / f"{BASE:020d}.log"
 
 
-def test_a_good_segment_is_counted(partition: Path) -> None:
+def test_a_valid_segment_is_counted(partition: Path) -> None:
     found = verify_segment(segment(partition))
 
     assert (found.batches, found.records, found.start, found.next_offset) == (3, 4, 100, 111)
@@ -143,7 +143,7 @@ def test_verify_walks_a_data_directory_and_sees_segments_that_overlap(partition:
 
 
 def faults(path: Path) -> list[str]:
-    """What `log verify` complains about, with the exit code that says so."""
+    """The faults that `log verify` reports, with its exit code."""
     shown = RUNNER.invoke(app, ["log", "verify", str(path), "-o", "json"])
     found = [each["what"] for each in json.loads(shown.stdout)["bad"]]
     assert shown.exit_code == (1 if found else 0)
@@ -176,7 +176,7 @@ def test_verify_misses_the_segment_of_an_index(partition: Path) -> None:
     assert len(faults(partition)) == 5, "also where no segment is left at all"
 
 
-def test_verify_knows_what_a_clean_stop_left(partition: Path) -> None:
+def test_verify_compares_with_the_last_clean_stop(partition: Path) -> None:
     data = partition.parent
     size = segment(partition).stat().st_size
     summaries = (
@@ -208,7 +208,7 @@ def test_verify_knows_what_a_clean_stop_left(partition: Path) -> None:
     assert faults(data) == [*missing, f"{0:020d}.log with 80 bytes is missing, as the last broker left it"]
 
 
-def test_records_whose_files_are_gone_are_given_up_only_by_saying_so(partition: Path) -> None:
+def test_the_loss_of_records_is_accepted_only_with_a_confirmation(partition: Path) -> None:
     add_segment(partition, 111)
     assert RUNNER.invoke(app, ["log", "accept-loss", str(partition), "--yes"]).exit_code == 1
     left = Contents(segments=((100, 1), (111, 1), (112, 80)), log_start=100, log_end=113)

@@ -1,4 +1,4 @@
-"""Standard streams as a shell may leave them: a failure is words and exit code 1, and never a traceback."""
+"""Standard streams that are closed, full or limited: a failure is a message and exit code 1, never a traceback."""
 
 import os
 import subprocess

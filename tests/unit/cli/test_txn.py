@@ -1,4 +1,4 @@
-"""Which open transaction `penstock txn abort` means."""
+"""Which open transaction `penstock txn abort` chooses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_of_several_none_is_guessed() -> None:
 
 
 @pytest.mark.parametrize(("partition", "start_offset"), [(2, None), (0, 6)])
-def test_what_is_not_open_is_refused(partition: int, start_offset: int | None) -> None:
+def test_a_transaction_that_is_not_open_is_refused(partition: int, start_offset: int | None) -> None:
     with pytest.raises(Failure, match=r"no transaction .*is open|no transaction is open"):
         choose(FOUND, ("t", partition), start_offset)
 
@@ -49,7 +49,7 @@ def test_what_is_not_open_is_refused(partition: int, start_offset: int | None) -
     ("state", "started_ms", "open_for_ms"),
     [("Ongoing", 400, 600), ("PrepareCommit", 400, 600), ("CompleteCommit", 400, None), ("Empty", None, None)],
 )
-def test_only_what_is_open_has_a_duration(state: str, started_ms: int | None, open_for_ms: int | None) -> None:
+def test_only_an_open_transaction_has_a_duration(state: str, started_ms: int | None, open_for_ms: int | None) -> None:
     info = TransactionInfo(
         transactional_id="x",
         state=state,

@@ -1,17 +1,17 @@
-"""Where a value came from."""
+"""The sources of described values."""
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.describe import Source, describe_broker, describe_dynamic_defaults, describe_topic
 from penstock.config.log import TOPIC_KEYS
 
 
-def test_a_default_is_told_as_one_with_the_brokers_key_behind_it() -> None:
+def test_a_default_is_described_with_its_broker_synonym() -> None:
     (entry,) = describe_topic({}, BrokerConfig(), ["segment.bytes"])
     assert (entry.value, entry.source) == ("1073741824", Source.DEFAULT_CONFIG)
     assert [(origin.name, origin.source) for origin in entry.origins] == [("log.segment.bytes", Source.DEFAULT_CONFIG)]
 
 
-def test_an_override_comes_first_and_what_it_hides_follows() -> None:
+def test_an_override_comes_before_its_synonyms() -> None:
     broker = BrokerConfig.from_settings(
         {"log.segment.bytes": "2000000"},
         given_cluster={"log.segment.bytes": "3000000"},
@@ -28,14 +28,14 @@ def test_an_override_comes_first_and_what_it_hides_follows() -> None:
     ]
 
 
-def test_a_setting_of_the_running_broker_is_in_force_for_topics() -> None:
+def test_a_dynamic_broker_setting_applies_to_topics() -> None:
     broker = BrokerConfig().with_dynamic(cluster={"log.retention.ms": "5"}, broker={})
     (entry,) = describe_topic({}, broker, ["retention.ms"])
     assert (entry.value, entry.source) == ("5", Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
     assert broker.topic_defaults.retention_ms == 5
 
 
-def test_a_synonym_in_hours_is_told_in_milliseconds() -> None:
+def test_a_synonym_in_hours_is_described_in_milliseconds() -> None:
     broker = BrokerConfig.from_settings({"log.retention.hours": "2"})
     (entry,) = describe_topic({}, broker, ["retention.ms"])
     assert (entry.value, entry.source) == ("7200000", Source.STATIC_BROKER_CONFIG)
@@ -58,7 +58,7 @@ def test_unknown_names_are_left_out() -> None:
     assert describe_topic({}, BrokerConfig(), ["nope"]) == []
 
 
-def test_a_test_only_key_shows_only_where_it_is_set() -> None:
+def test_an_internal_key_is_described_only_if_it_is_set() -> None:
     names = {entry.name for entry in describe_topic({}, BrokerConfig())}
     assert "internal.segment.bytes" not in names
     assert "internal.segment.bytes" in {
@@ -66,12 +66,12 @@ def test_a_test_only_key_shows_only_where_it_is_set() -> None:
     }
 
 
-def test_a_list_is_told_in_the_order_it_was_given() -> None:
+def test_a_list_is_described_in_its_configured_order() -> None:
     (entry,) = describe_topic({"cleanup.policy": "delete, compact"}, BrokerConfig(), ["cleanup.policy"])
     assert entry.value == "delete,compact"
 
 
-def test_a_brokers_key_says_whether_it_can_change_while_it_runs() -> None:
+def test_a_broker_key_is_read_only_unless_it_is_dynamic() -> None:
     entries = {entry.name: entry for entry in describe_broker(BrokerConfig())}
     assert entries["num.partitions"].read_only
     assert not entries["log.retention.ms"].read_only
@@ -79,7 +79,7 @@ def test_a_brokers_key_says_whether_it_can_change_while_it_runs() -> None:
     assert entries["log.retention.ms"].origins == ()
 
 
-def test_settings_of_all_brokers_are_told_apart() -> None:
+def test_cluster_wide_settings_have_their_own_source() -> None:
     broker = BrokerConfig().with_dynamic(cluster={"log.retention.ms": "5"}, broker={"log.retention.ms": "6"})
     (entry,) = describe_dynamic_defaults(broker)
     assert (entry.name, entry.value, entry.source) == ("log.retention.ms", "5", Source.DYNAMIC_DEFAULT_BROKER_CONFIG)

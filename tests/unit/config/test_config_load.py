@@ -1,4 +1,4 @@
-"""Where a broker's settings come from, and what is said of those that are wrong."""
+"""The sources of a broker's settings, and the messages for invalid ones."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path)
     "text",
     ["log.retention.ms = 5", '"log.retention.ms" = 5', "[log.retention]\nms = 5", "[log]\nretention = {ms = 5}"],
 )
-def test_toml_may_write_a_dotted_name_as_it_likes(tmp_path: Path, text: str) -> None:
+def test_a_dotted_name_may_be_nested_or_quoted_in_toml(tmp_path: Path, text: str) -> None:
     assert load(file=written(tmp_path, "p.toml", text), env={}, flags={}).log_retention_ms == 5
 
 
@@ -71,7 +71,7 @@ def test_toml_lists_and_booleans_become_settings(tmp_path: Path) -> None:
     assert config.auto_create_topics_enable is False
 
 
-def test_properties_know_comments_escapes_and_continued_lines(tmp_path: Path) -> None:
+def test_properties_support_comments_escapes_and_continued_lines(tmp_path: Path) -> None:
     text = "! a comment\n  log.dir : /a\\\n     /b\\u0041\\\\c\nbroker.rack\tr\\=1\nnum.partitions=\\\n3"
     config = load(file=written(tmp_path, "s.properties", text), env={}, flags={})
     assert config.log_dir == ("/a/bA\\c",)
@@ -79,19 +79,19 @@ def test_properties_know_comments_escapes_and_continued_lines(tmp_path: Path) ->
     assert config.num_partitions == 3
 
 
-def test_an_unknown_key_is_refused_with_the_nearest_name_and_the_file(tmp_path: Path) -> None:
+def test_an_unknown_key_is_rejected_with_the_nearest_name_and_the_file(tmp_path: Path) -> None:
     file = written(tmp_path, "p.toml", '"log.retention.msec" = 1')
     with pytest.raises(ConfigFault) as fault:
         load(file=file, env={}, flags={})
     assert str(fault.value) == f"{file}: unknown key log.retention.msec; did you mean log.retention.ms?"
 
 
-def test_an_unknown_flag_is_refused() -> None:
+def test_an_unknown_flag_is_rejected() -> None:
     with pytest.raises(ConfigFault, match=r"the command line: unknown key zzz$"):
         load(file=None, env={}, flags={"zzz": "1"})
 
 
-def test_a_bad_value_names_the_place_the_key_the_value_and_the_rule() -> None:
+def test_an_invalid_value_names_its_source_key_value_and_rule() -> None:
     with pytest.raises(ConfigFault) as fault:
         load(file=None, env={"PENSTOCK_NUM_PARTITIONS": "0"}, flags={})
     assert (
@@ -100,7 +100,7 @@ def test_a_bad_value_names_the_place_the_key_the_value_and_the_rule() -> None:
     )
 
 
-def test_a_variable_that_is_no_setting_is_noted_with_the_nearest_one() -> None:
+def test_an_unknown_environment_variable_is_a_warning_with_the_nearest_one() -> None:
     config = load(file=None, env={"PENSTOCK_NUM_PARTITION": "3", "HOME": "/"}, flags={})
     assert config.warnings == (
         "the environment: PENSTOCK_NUM_PARTITION is no setting; did you mean PENSTOCK_NUM_PARTITIONS?",
@@ -108,7 +108,7 @@ def test_a_variable_that_is_no_setting_is_noted_with_the_nearest_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["authorizer.class.name", "ssl.keystore.location", "sasl.enabled.mechanisms"])
-def test_a_key_that_protects_something_is_not_silently_dropped(name: str) -> None:
+def test_a_security_key_without_support_is_rejected(name: str) -> None:
     with pytest.raises(ConfigFault, match="protects something"):
         load(file=None, env={}, flags={name: "x"})
 
@@ -116,28 +116,28 @@ def test_a_key_that_protects_something_is_not_silently_dropped(name: str) -> Non
 @pytest.mark.parametrize(
     "listener", ["localhost:9092", "PLAINTEXT://localhost", "PLAINTEXT://localhost:99999", "PLAINTEXT://localhost:x"]
 )
-def test_a_listener_without_name_or_port_is_refused(listener: str) -> None:
+def test_a_listener_without_name_or_port_is_rejected(listener: str) -> None:
     with pytest.raises(ConfigFault, match="an endpoint is NAME://HOST:PORT"):
         load(file=None, env={}, flags={"listeners": listener})
 
 
-def test_two_listeners_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigFault, match="PLAINTEXT is there twice"):
+def test_two_listeners_of_one_name_are_rejected() -> None:
+    with pytest.raises(ConfigFault, match="PLAINTEXT appears twice"):
         load(file=None, env={}, flags={"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"})
 
 
-def test_a_protected_listener_is_refused_as_long_as_there_is_no_protection() -> None:
+def test_a_listener_with_a_security_protocol_is_rejected() -> None:
     with pytest.raises(ConfigFault, match="SSL is not supported yet"):
         load(file=None, env={}, flags={"listeners": "SSL://localhost:9093"})
 
 
-def test_a_listener_of_an_unmapped_name_is_refused() -> None:
+def test_a_listener_with_an_unmapped_name_is_rejected() -> None:
     with pytest.raises(ConfigFault, match=r"listener\.security\.protocol\.map does not say how INSIDE"):
         load(file=None, env={}, flags={"listeners": "INSIDE://localhost:9093"})
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.9", "127.255.255.254", "::1", "::ffff:127.0.0.1"])
-def test_an_address_of_this_machine_alone_is_loopback(address: str) -> None:
+def test_loopback_addresses_are_loopback(address: str) -> None:
     assert is_loopback(address)
 
 
@@ -150,12 +150,12 @@ def test_neither_other_addresses_nor_names_are_loopback(address: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["9308", "localhost", "localhost:", "localhost:port", "localhost:70000", "::1"])
-def test_what_is_no_address_of_metrics_is_refused(text: str) -> None:
+def test_an_invalid_metrics_listener_is_rejected(text: str) -> None:
     with pytest.raises(ConfigFault, match=r"metrics\.listener: an address is HOST:PORT"):
         load(file=None, env={}, flags={"metrics.listener": text})
 
 
-def test_the_address_of_metrics_is_read() -> None:
+def test_the_metrics_listener_is_parsed() -> None:
     def address(text: str) -> tuple[str, int] | None:
         return load(file=None, env={}, flags={"metrics.listener": text}).metrics_address
 
@@ -172,14 +172,14 @@ def test_the_address_of_metrics_is_read() -> None:
         ("\\ud83d", "half of a character"),
     ],
 )
-def test_escapes_that_are_none_are_refused_with_the_file(tmp_path: Path, written_as: str, why: str) -> None:
+def test_invalid_escapes_are_rejected_with_the_file(tmp_path: Path, written_as: str, why: str) -> None:
     file = written(tmp_path, "p.properties", f"cluster.id={written_as}\n")
 
     with pytest.raises(ConfigFault, match=rf"p\.properties: .*{why}"):
         load(file=file, env={}, flags={})
 
 
-def test_a_character_of_two_halves_is_one(tmp_path: Path) -> None:
+def test_a_surrogate_pair_is_one_character(tmp_path: Path) -> None:
     file = written(tmp_path, "p.properties", "broker.rack=\\ud83d\\ude00\\u00e9\n")
 
     assert load(file=file, env={}, flags={}).broker_rack == "😀é"
@@ -199,12 +199,12 @@ def test_a_character_of_two_halves_is_one(tmp_path: Path) -> None:
     ],
     ids=lambda text: text[:20],
 )
-def test_hostile_toml_is_refused_with_the_file(tmp_path: Path, text: str) -> None:
+def test_hostile_toml_is_rejected_with_the_file(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigFault, match=r"p\.toml: "):
         load(file=written(tmp_path, "p.toml", text), env={}, flags={})
 
 
-def test_a_file_that_is_not_toml_is_refused_with_its_name(tmp_path: Path) -> None:
+def test_a_file_that_is_not_toml_is_rejected_with_its_name(tmp_path: Path) -> None:
     file = written(tmp_path, "p.toml", "= nonsense")
     with pytest.raises(ConfigFault, match=r"p\.toml: not TOML"):
         load(file=file, env={}, flags={})
@@ -215,17 +215,17 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load(file=tmp_path / "absent.toml", env={}, flags={})
 
 
-def test_crossed_compaction_lags_are_refused() -> None:
+def test_a_minimum_compaction_lag_above_the_maximum_is_rejected() -> None:
     with pytest.raises(InvalidConfig, match=r"log\.cleaner\.min\.compaction\.lag\.ms \(9\) is greater"):
         BrokerConfig.from_settings({"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"})
 
 
-def test_no_name_is_both_a_setting_and_set_aside() -> None:
+def test_no_name_is_both_a_setting_and_a_foreign_key() -> None:
     assert not UNUSED & set(BROKER_KEYS)
     assert not GUARDS & set(BROKER_KEYS)
     assert not UNUSED & GUARDS
 
 
-def test_every_key_has_words_and_its_own_variable() -> None:
+def test_every_key_has_a_doc_and_its_own_variable() -> None:
     assert all(declared.doc.endswith(".") or "," in declared.doc for declared in BROKER_KEYS.values())
     assert len({declared.environment for declared in BROKER_KEYS.values()}) == len(BROKER_KEYS)

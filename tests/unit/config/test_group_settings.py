@@ -24,7 +24,7 @@ from penstock.model.generated_errors import InvalidConfig
         ("streams.num.standby.replicas", "9", "less than or equal to group.streams.max.standby.replicas"),
     ],
 )
-def test_a_bad_setting_is_refused_with_the_rule_it_breaks(name: str, value: str, why: str) -> None:
+def test_an_invalid_setting_is_rejected_with_its_rule(name: str, value: str, why: str) -> None:
     with pytest.raises(InvalidConfig, match=why):
         check_group_configs({name: value}, BrokerConfig())
 
@@ -34,13 +34,13 @@ def test_a_share_group_may_start_anywhere_in_the_log(value: str) -> None:
     check_group_configs({"share.auto.offset.reset": value}, BrokerConfig())
 
 
-def test_a_member_must_be_able_to_beat_within_its_session() -> None:
+def test_the_session_timeout_must_exceed_the_heartbeat_interval() -> None:
     broker = BrokerConfig(group_consumer_min_session_timeout_ms=1000)
     with pytest.raises(InvalidConfig, match=r"session\.timeout\.ms must be greater than consumer\.heartbeat"):
         check_group_configs({"consumer.session.timeout.ms": "5000"}, broker)
 
 
-def test_every_default_is_the_brokers_and_within_its_bounds() -> None:
+def test_every_default_is_the_brokers_and_within_bounds() -> None:
     broker = BrokerConfig()
     for declared in GROUP_KEYS.values():
         for synonym in declared.synonyms:
@@ -51,7 +51,7 @@ def test_every_default_is_the_brokers_and_within_its_bounds() -> None:
     check_group_configs({name: str(key.default).lower() for name, key in GROUP_KEYS.items()}, broker)
 
 
-def test_a_groups_own_value_is_told_over_the_brokers() -> None:
+def test_a_group_override_is_described_before_the_brokers_value() -> None:
     (entry,) = describe_group({"share.heartbeat.interval.ms": "6000"}, BrokerConfig(), ["share.heartbeat.interval.ms"])
     assert (entry.value, entry.source) == ("6000", Source.GROUP_CONFIG)
     assert [(origin.name, origin.source) for origin in entry.origins] == [
@@ -60,7 +60,7 @@ def test_a_groups_own_value_is_told_over_the_brokers() -> None:
     ]
 
 
-def test_a_group_without_settings_has_the_brokers() -> None:
+def test_a_group_without_overrides_has_the_brokers_settings() -> None:
     broker = BrokerConfig(group_consumer_session_timeout_ms=50_000)
 
     config = GroupConfig.of({}, broker)
@@ -69,7 +69,7 @@ def test_a_group_without_settings_has_the_brokers() -> None:
     assert config.share_isolation_level == "read_uncommitted"
 
 
-def test_a_groups_own_setting_comes_first() -> None:
+def test_a_group_override_wins_over_the_broker() -> None:
     broker = BrokerConfig(group_consumer_session_timeout_ms=50_000)
 
     config = GroupConfig.of({"consumer.session.timeout.ms": "46000"}, broker)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from differential.compare import ABSENT, FieldDifference
-from differential.differences import unmeant
+from differential.differences import unexpected
 from differential.recording import load
 from penstock.config.group_settings import GROUP_KEYS
 from penstock.config.log import TOPIC_KEYS
@@ -29,7 +29,7 @@ def undeclared(scenario: str, label: str, names: Iterable[str]) -> list[str]:
     lacking = sorted(set(names) - kafkas_names(scenario, label))
     places = [f"{label}.results[<a>].configs[{name}]" for name in lacking]
     shown = [FieldDifference(path=place, kafka=ABSENT, penstock={}) for place in places]
-    return [each.path for each in unmeant(f"configs/{scenario}", shown)]
+    return [each.path for each in unexpected(f"configs/{scenario}", shown)]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A topic's settings: the words of refusals, the defaults, and the broker behind them."""
+"""A topic's settings: validation messages, defaults, and the broker's settings."""
 
 import pytest
 from hypothesis import given
@@ -39,18 +39,18 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("name", "value", "why"), REFUSALS)
-def test_a_bad_value_is_refused_with_its_key_itself_and_the_rule(name: str, value: str, why: str) -> None:
+def test_an_invalid_value_is_rejected_with_its_key_value_and_rule(name: str, value: str, why: str) -> None:
     with pytest.raises(InvalidConfig) as refusal:
         check_topic_configs({name: value}, BROKER)
     assert str(refusal.value) == f"Invalid value {value} for configuration {name}: {why}"
 
 
-def test_a_number_out_of_range_is_shown_as_the_number_it_was_read_as() -> None:
+def test_a_number_out_of_range_is_shown_as_parsed() -> None:
     with pytest.raises(InvalidConfig, match=r"Invalid value 2\.0 for configuration min\.cleanable\.dirty\.ratio"):
         check_topic_configs({"min.cleanable.dirty.ratio": "2"}, BROKER)
 
 
-def test_a_list_names_the_item_that_is_wrong() -> None:
+def test_an_invalid_list_item_is_named() -> None:
     with pytest.raises(InvalidConfig, match=r"Invalid value foo for configuration cleanup\.policy"):
         check_topic_configs({"cleanup.policy": "compact,foo"}, BROKER)
 
@@ -62,28 +62,28 @@ def test_throttled_replicas_are_pairs_or_a_star(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["*", "0:1,1:2", ""])
-def test_throttled_replicas_that_are_well_formed_are_taken(value: str) -> None:
+def test_valid_throttled_replicas_are_accepted(value: str) -> None:
     check_topic_configs({"leader.replication.throttled.replicas": value}, BROKER)
 
 
-def test_an_unknown_name_is_refused_before_any_value_is_looked_at() -> None:
+def test_an_unknown_name_is_rejected_before_any_value_is_checked() -> None:
     with pytest.raises(InvalidConfig) as refusal:
         check_topic_configs({"retention.ms": "x", "nope": "10"}, BROKER)
     assert str(refusal.value) == "Unknown topic config name: nope"
 
 
-def test_compaction_lags_must_not_cross() -> None:
+def test_the_minimum_compaction_lag_must_not_exceed_the_maximum() -> None:
     with pytest.raises(InvalidConfig) as refusal:
         check_topic_configs({"max.compaction.lag.ms": "5", "min.compaction.lag.ms": "10"}, BROKER)
     assert str(refusal.value) == "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)"
 
 
-def test_remote_storage_is_refused_since_there_is_none() -> None:
+def test_remote_storage_is_rejected() -> None:
     with pytest.raises(InvalidConfig, match="Tiered Storage functionality is disabled"):
         check_topic_configs({"remote.storage.enable": "true"}, BROKER)
 
 
-def test_records_are_kept_two_weeks_unless_told_otherwise() -> None:
+def test_the_default_retention_is_two_weeks() -> None:
     assert TopicConfig.resolve({}, BROKER).retention_ms == 14 * 24 * 3_600_000
 
 
@@ -112,12 +112,12 @@ def test_topics_without_overrides_share_one_object() -> None:
     assert TopicConfig.resolve({}, BROKER) is TopicConfig.resolve({}, BROKER)
 
 
-def test_an_override_unknown_to_this_version_does_not_stop_the_topic() -> None:
+def test_an_unknown_override_is_ignored() -> None:
     assert TopicConfig.resolve({"key.of.a.later.version": "1"}, BROKER) == BROKER.topic_defaults
 
 
 @pytest.mark.parametrize("name", sorted(TOPIC_KEYS))
-def test_the_default_of_every_key_reads_back_as_itself(name: str) -> None:
+def test_the_default_of_every_key_round_trips(name: str) -> None:
     declared = TOPIC_KEYS[name]
     text = text_of(declared.default)
     if text is not None:
@@ -132,7 +132,7 @@ WHOLE_KEYS = [key for key in TOPIC_KEYS.values() if key.kind in (Kind.INT, Kind.
 
 
 @given(st.sampled_from(WHOLE_KEYS), st.integers(min_value=-(2**70), max_value=2**70))
-def test_a_whole_number_is_read_as_itself_exactly_when_the_rule_allows_it(declared: Key, number: int) -> None:
+def test_an_integer_is_accepted_exactly_if_it_is_within_bounds(declared: Key, number: int) -> None:
     bound = 2**31 if declared.kind is Kind.INT else 2**63
     low = -bound if declared.minimum is None else declared.minimum
     high = bound - 1 if declared.maximum is None else declared.maximum
@@ -144,7 +144,7 @@ def test_a_whole_number_is_read_as_itself_exactly_when_the_rule_allows_it(declar
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_double_survives_its_text(number: float) -> None:
+def test_a_double_round_trips_through_text(number: float) -> None:
     text = text_of(number)
     assert text is not None
     assert float(text) == number

@@ -1,4 +1,4 @@
-"""What the controller decides about settings and quotas."""
+"""Plans of changes of settings and quotas."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_setting_is_set_and_removed() -> None:
     assert outcome(image(retention_ms="1"), steps(("retention.ms", Step.DELETE, None))) == {}
 
 
-def test_what_is_not_named_is_dropped_when_all_is_replaced() -> None:
+def test_replacing_all_settings_removes_unnamed_ones() -> None:
     change = ConfigChange(
         resource_type=ResourceType.TOPIC,
         name="t",
@@ -83,14 +83,14 @@ def test_what_is_not_named_is_dropped_when_all_is_replaced() -> None:
     assert outcome(image(retention_ms="1"), change) == {"segment.ms": "9"}
 
 
-def test_a_change_is_written_against_the_version_it_was_made_from() -> None:
+def test_a_change_is_written_with_the_version_it_was_planned_from() -> None:
     (operation,) = plan_config_changes(image(), [steps(("retention.ms", Step.SET, "5"))], config=CONFIG).operations
     assert isinstance(operation, Set)
     assert operation.version == 4
     assert unpack_topic(operation.data).configs == {"retention.ms": "5"}
 
 
-def test_a_change_that_changes_nothing_writes_nothing() -> None:
+def test_a_change_without_effect_writes_nothing() -> None:
     planned = plan_config_changes(image(retention_ms="1"), [steps(("retention.ms", Step.SET, "1"))], config=CONFIG)
     assert planned.operations == ()
 
@@ -104,7 +104,7 @@ def test_a_change_that_changes_nothing_writes_nothing() -> None:
         ("compact", Step.SUBTRACT, "delete", "compact"),
     ],
 )
-def test_a_list_is_edited_from_what_it_is(before: str | None, step: int, value: str, after: str) -> None:
+def test_a_list_is_edited_from_its_current_value(before: str | None, step: int, value: str, after: str) -> None:
     seen = image(cleanup_policy=before) if before else image()
     assert outcome(seen, steps(("cleanup.policy", step, value))) == {"cleanup.policy": after}
 
@@ -141,25 +141,25 @@ def test_a_list_is_edited_from_what_it_is(before: str | None, step: int, value: 
         ),
     ],
 )
-def test_a_change_that_cannot_be_is_refused_with_the_reason(
+def test_an_invalid_change_is_refused_with_the_reason(
     change: ConfigChange, error: type[BrokerError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         raise refused(change)
 
 
-def test_one_resource_twice_is_refused_both_times() -> None:
+def test_a_repeated_resource_is_refused_both_times() -> None:
     planned = plan_config_changes(image(), [steps(), steps()], config=CONFIG)
     assert [str(settled) for settled in planned.outcomes] == ["Each resource must appear at most once."] * 2
 
 
-def test_a_good_change_is_made_beside_a_bad_one() -> None:
+def test_a_valid_change_is_made_beside_an_invalid_one() -> None:
     planned = plan_config_changes(image(), [steps(("retention.ms", Step.SET, "5")), steps(name="gone")], config=CONFIG)
     assert len(planned.operations) == 1
     assert isinstance(planned.outcomes[1], UnknownTopicOrPartition)
 
 
-def test_settings_of_brokers_have_a_node_as_long_as_there_are_some() -> None:
+def test_a_node_of_broker_settings_exists_only_while_it_has_settings() -> None:
     set_one = steps(("log.retention.ms", Step.SET, "5"), name="", kind=ResourceType.BROKER)
     (operation,) = plan_config_changes(image(), [set_one], config=CONFIG).operations
     assert operation == Create("/configs/brokers/<default>", pack({"log.retention.ms": "5"}))
@@ -169,7 +169,7 @@ def test_settings_of_brokers_have_a_node_as_long_as_there_are_some() -> None:
     assert plan_config_changes(seen, [drop_it], config=CONFIG).operations == (Delete("/configs/brokers/<default>"),)
 
 
-def test_settings_of_one_broker_must_go_with_those_of_all() -> None:
+def test_settings_of_one_broker_must_not_contradict_those_of_all() -> None:
     seen = image()
     seen.apply([Change(path="/configs/brokers/<default>", data=pack({"log.cleaner.max.compaction.lag.ms": "5"}))])
     change = steps(("log.cleaner.min.compaction.lag.ms", Step.SET, "9"), name="1", kind=ResourceType.BROKER)
@@ -199,7 +199,7 @@ def quota(*limits: tuple[str, float | None], entity: tuple[tuple[str, str | None
         (quota(("producer_byte_rate", 1.0), entity=(("ip", "::1"),)), "Invalid configuration key producer_byte_rate"),
     ],
 )
-def test_a_quota_that_cannot_be_is_refused_with_the_reason(change: QuotaChange, words: str) -> None:
+def test_an_invalid_quota_is_refused_with_the_reason(change: QuotaChange, words: str) -> None:
     (settled,) = plan_quota_changes(image(), [change]).outcomes
     with pytest.raises(InvalidRequest, match=words):
         raise settled  # type: ignore[misc]
@@ -230,14 +230,14 @@ def test_quotas_are_set_changed_and_removed() -> None:
         (("ip", "::1"),),
     ],
 )
-def test_an_entity_survives_its_path(entity: tuple[tuple[str, str | None], ...]) -> None:
+def test_an_entity_can_be_parsed_from_its_path(entity: tuple[tuple[str, str | None], ...]) -> None:
     path = quota_path(entity)
     assert path.count("/") == 2
     assert quota_entity(path) == entity
 
 
 @pytest.mark.parametrize("broker", ["", "1"])
-def test_a_stored_setting_that_this_version_does_not_know_refuses_no_change(broker: str) -> None:
+def test_a_stored_setting_that_this_version_does_not_know_does_not_block_changes(broker: str) -> None:
     seen = image()
     stored = pack({"log.cleaner.threads": "2"})
     seen.apply([Change(path=broker_config_path(ALL_BROKERS), data=stored, version=1)])

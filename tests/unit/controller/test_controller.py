@@ -1,4 +1,4 @@
-"""The controller over a real store: transactions, office, producer ids, and who hears of what."""
+"""The controller over a real store: transactions, elections, producer ids, and listeners."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ def test_a_store_is_bootstrapped_once(tmp_path: Path) -> None:
     run(tmp_path, first)
 
 
-def test_topics_are_there_when_the_response_is(tmp_path: Path) -> None:
+def test_topics_exist_when_the_call_returns(tmp_path: Path) -> None:
     async def act(cluster: Cluster) -> None:
-        heard: list[ImageDelta] = []
-        cluster.catalog.listen(heard.append)
+        received: list[ImageDelta] = []
+        cluster.catalog.listen(received.append)
         outcomes = await cluster.controller.create_topics([NewTopic(name=f"t{n}", partitions=2) for n in range(1000)])
         assert all(isinstance(outcome, TopicState) for outcome in outcomes)
-        assert len(heard) == 1000 // CHANGES_AT_ONCE_MAX, "one transaction for each part"
-        assert sum(len(delta.topics) for delta in heard) == 1000
+        assert len(received) == 1000 // CHANGES_AT_ONCE_MAX, "one transaction for each part"
+        assert sum(len(delta.topics) for delta in received) == 1000
         assert len(cluster.catalog.image.topics) == 1000
         assert cluster.catalog.image.partition_count == 2000
 
@@ -151,7 +151,7 @@ def test_two_requests_for_one_name_make_one_topic(tmp_path: Path) -> None:
     run(tmp_path, act)
 
 
-def test_validating_writes_nothing(tmp_path: Path) -> None:
+def test_validation_writes_nothing(tmp_path: Path) -> None:
     async def act(cluster: Cluster) -> None:
         before = cluster.catalog.image.version
         (outcome,) = await cluster.controller.create_topics([NewTopic(name="a")], validate_only=True)
@@ -162,7 +162,7 @@ def test_validating_writes_nothing(tmp_path: Path) -> None:
     run(tmp_path, act)
 
 
-def test_a_topic_made_anew_has_another_id_and_starts_over(tmp_path: Path) -> None:
+def test_a_topic_created_again_has_another_id_and_starts_at_epoch_zero(tmp_path: Path) -> None:
     async def act(cluster: Cluster) -> None:
         (first,) = await cluster.controller.create_topics([NewTopic(name="a", partitions=3)])
         await cluster.controller.delete_topics(["a"])
@@ -176,8 +176,8 @@ def test_a_topic_made_anew_has_another_id_and_starts_over(tmp_path: Path) -> Non
     run(tmp_path, act)
 
 
-@pytest.mark.parametrize("hears", [True, False], ids=["hears-of-its-successor", "does-not"])
-def test_a_deposed_controller_writes_nothing_more(tmp_path: Path, hears: bool) -> None:
+@pytest.mark.parametrize("hears", [True, False], ids=["notices-its-successor", "does-not"])
+def test_a_former_controller_cannot_write(tmp_path: Path, hears: bool) -> None:
     async def act(cluster: Cluster) -> None:
         if not hears:
             cluster.catalog.close()
@@ -212,7 +212,7 @@ def test_the_controller_epoch_goes_up_with_every_start(tmp_path: Path) -> None:
     assert epochs == [b"1", b"2", b"3"]
 
 
-def test_producer_ids_are_never_given_twice_whatever_happens_in_between(tmp_path: Path) -> None:
+def test_producer_ids_are_never_assigned_twice_across_restarts(tmp_path: Path) -> None:
     given: list[int] = []
 
     async def act(cluster: Cluster) -> None:
@@ -228,7 +228,7 @@ def test_producer_ids_are_never_given_twice_whatever_happens_in_between(tmp_path
     assert given == sorted(given)
 
 
-def test_producer_ids_run_over_the_end_of_a_block_and_are_unique_among_many_askers(tmp_path: Path) -> None:
+def test_producer_ids_are_unique_across_blocks_and_concurrent_callers(tmp_path: Path) -> None:
     async def act(cluster: Cluster) -> None:
         ids = ProducerIds(cluster.controller)
         given = await asyncio.gather(*(ids.next() for _ in range(3)))
@@ -238,7 +238,7 @@ def test_producer_ids_run_over_the_end_of_a_block_and_are_unique_among_many_aske
     run(tmp_path, act)
 
 
-def test_producer_ids_are_not_given_away_again_when_the_metadata_is_lost_or_older(tmp_path: Path) -> None:
+def test_producer_ids_are_not_assigned_again_when_the_metadata_is_lost_or_older(tmp_path: Path) -> None:
     given: list[int] = []
 
     async def act(cluster: Cluster) -> None:
@@ -260,11 +260,11 @@ def broker_setting(name: str, value: str, broker: str = "") -> ConfigChange:
     return ConfigChange(resource_type=ResourceType.BROKER, name=broker, steps=(step,))
 
 
-def test_a_setting_of_the_running_broker_is_in_force_at_once_and_after_a_restart(tmp_path: Path) -> None:
-    heard: list[tuple[int, int]] = []
+def test_a_dynamic_broker_setting_is_in_effect_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    received: list[tuple[int, int]] = []
 
     async def change(cluster: Cluster) -> None:
-        cluster.live.listen(lambda old, new: heard.append((old.message_max_bytes, new.message_max_bytes)))
+        cluster.live.listen(lambda old, new: received.append((old.message_max_bytes, new.message_max_bytes)))
         await cluster.controller.change_configs([broker_setting("message.max.bytes", "5000")])
         assert cluster.live.current.topic_defaults.max_message_bytes == 5000
         await cluster.controller.change_configs([broker_setting("message.max.bytes", "6000", broker="1")])
@@ -276,10 +276,10 @@ def test_a_setting_of_the_running_broker_is_in_force_at_once_and_after_a_restart
 
     run(tmp_path, change)
     run(tmp_path, look)
-    assert heard == [(1048588, 5000), (5000, 6000)]
+    assert received == [(1048588, 5000), (5000, 6000)]
 
 
-def test_a_stored_setting_this_version_cannot_read_does_not_keep_it_from_starting(tmp_path: Path) -> None:
+def test_a_stored_setting_that_this_version_cannot_read_does_not_prevent_a_start(tmp_path: Path) -> None:
     async def change(cluster: Cluster) -> None:
         await cluster.controller.change_configs([broker_setting("message.max.bytes", "5000")])
         settings = {"message.max.bytes": "5000", "key.of.tomorrow": "1", "log.retention.ms": "soon"}
@@ -294,7 +294,7 @@ def test_a_stored_setting_this_version_cannot_read_does_not_keep_it_from_startin
     run(tmp_path, look)
 
 
-def test_a_bad_topic_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+def test_an_invalid_topic_leaves_the_store_unchanged(tmp_path: Path) -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.controller.create_topics([NewTopic(name="a")])
         before = await cluster.store.tree("/")

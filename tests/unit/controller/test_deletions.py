@@ -1,4 +1,4 @@
-"""A deletion stays recorded until no log of the topic can come back."""
+"""A deletion stays recorded until every log of the topic is durably removed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_deletion_is_recorded_until_this_broker_has_no_log_of_the_topic(tmp_pa
     run(tmp_path, look)
 
 
-def test_a_deletion_ends_with_the_last_broker_that_has_carried_it_out(tmp_path: Path) -> None:
+def test_a_deletion_is_removed_with_the_last_broker_that_completes_it(tmp_path: Path) -> None:
     async def act(cluster: Cluster) -> None:
         topic_id = await deleted_topic(cluster, "a")
         [alone] = cluster.catalog.image.deletions.values()
@@ -87,7 +87,7 @@ def test_deletions_for_brokers_that_never_return_are_bounded(tmp_path: Path) -> 
     run(tmp_path, act)
 
 
-def test_a_store_of_an_earlier_version_gets_what_it_lacks(tmp_path: Path) -> None:
+def test_a_store_of_an_earlier_version_gets_the_missing_nodes(tmp_path: Path) -> None:
     async def forget(cluster: Cluster) -> None:
         await cluster.store.multi([Delete(DELETIONS)])
 

@@ -1,4 +1,4 @@
-"""What the controller decides about topics, without a store."""
+"""Plans of changes of topics, without a store."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_new_topic_has_live_leaders_and_full_isrs() -> None:
         assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
 
 
-def test_what_is_planned_reads_back_as_what_was_answered() -> None:
+def test_a_planned_topic_reads_back_as_its_outcome() -> None:
     planned = plan(image_of(1), NewTopic(name="a", partitions=2, configs=(("retention.ms", "5"),)))
     *partitions, operation = planned.operations
     assert isinstance(operation, Create)
@@ -112,7 +112,7 @@ def test_what_is_planned_reads_back_as_what_was_answered() -> None:
     assert carried_out(image_of(1), planned).topics["a"] == planned.outcomes[0]
 
 
-def test_counts_left_out_are_the_brokers() -> None:
+def test_omitted_counts_are_the_brokers_defaults() -> None:
     config = BrokerConfig(num_partitions=7)
     (topic,) = plan(image_of(1), NewTopic(name="a"), config=config).outcomes
     assert isinstance(topic, TopicState)
@@ -150,15 +150,13 @@ def test_counts_left_out_are_the_brokers() -> None:
         ),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused_with_the_reason(
-    topic: NewTopic, error: type[BrokerError], words: str
-) -> None:
+def test_an_invalid_topic_is_refused_with_the_reason(topic: NewTopic, error: type[BrokerError], words: str) -> None:
     refused = refusal(plan(image_of(1), topic))
     with pytest.raises(error, match=words):
         raise refused
 
 
-def test_a_bad_topic_does_not_stop_a_good_one() -> None:
+def test_an_invalid_topic_does_not_affect_a_valid_one() -> None:
     planned = plan(image_of(1), NewTopic(name="bad", partitions=0), NewTopic(name="good"))
     assert isinstance(planned.outcomes[0], InvalidPartitions)
     assert isinstance(planned.outcomes[1], TopicState)
@@ -166,11 +164,11 @@ def test_a_bad_topic_does_not_stop_a_good_one() -> None:
     assert len(planned.operations) == 2
 
 
-def test_a_name_is_taken_once() -> None:
+def test_a_name_can_be_used_once() -> None:
     assert isinstance(refusal(plan(with_topic("a"), NewTopic(name="a"))), TopicAlreadyExists)
 
 
-def test_names_that_metrics_cannot_tell_apart_collide() -> None:
+def test_names_that_metrics_cannot_distinguish_collide() -> None:
     refused = refusal(plan(with_topic("a.b_c"), NewTopic(name="a_b.c")))
     assert str(refused) == "Topic 'a_b.c' collides with existing topic: a.b_c"
 
@@ -181,7 +179,7 @@ def test_a_deleted_topic_collides_with_nothing() -> None:
     assert isinstance(plan(image, NewTopic(name="a_b")).outcomes[0], TopicState)
 
 
-def test_too_many_partitions_at_once_are_refused_as_a_whole() -> None:
+def test_too_many_partitions_in_one_request_refuse_all_of_it() -> None:
     half = PARTITIONS_PER_REQUEST_MAX // 2 + 1
     with pytest.raises(PolicyViolation, match="Excessively large number of partitions per request"):
         plan(image_of(1), NewTopic(name="a", partitions=half), NewTopic(name="b", partitions=half))
@@ -194,7 +192,7 @@ def test_assigned_replicas_are_kept_in_the_order_of_partitions() -> None:
     assert [p.replicas for p in made.partitions] == [(2, 3), (3, 1)]
 
 
-def test_assignments_of_different_lengths_do_not_go_together() -> None:
+def test_assignments_of_different_lengths_are_refused() -> None:
     refused = refusal(plan(image_of(1, 2), NewTopic(name="a", assignments=((0, (1, 2)), (1, (1,))))))
     assert "a partition with 1 replica(s)" in str(refused)
     assert "which have 2 replica(s)" in str(refused)
@@ -214,7 +212,7 @@ def test_topics_are_deleted_by_name_or_by_id() -> None:
         )
 
 
-def test_what_is_not_there_cannot_be_deleted() -> None:
+def test_unknown_topics_cannot_be_deleted() -> None:
     planned = plan_deletions(image_of(1), ["a", TopicId(b"x" * 16)], config=BrokerConfig())
     assert [type(outcome) for outcome in planned.outcomes] == [UnknownTopicOrPartition, UnknownTopicId]
 
@@ -224,7 +222,7 @@ def test_deletion_can_be_switched_off() -> None:
     assert isinstance(refusal(planned), TopicDeletionDisabled)
 
 
-def test_growing_keeps_what_is_there() -> None:
+def test_growth_keeps_the_existing_partitions() -> None:
     image = with_topic("a", 2, retention_ms="5")
     before = image.topics["a"]
     (grown,) = plan_growths(image, [Growth(name="a", count=5)], first=0).outcomes
@@ -255,13 +253,13 @@ def test_a_topic_that_grows_remembers_how_many_partitions_it_was_created_with() 
         (Growth(name="a", count=2_000_000_000), PolicyViolation, "Excessively large"),
     ],
 )
-def test_growth_that_is_none_is_refused(growth: Growth, error: type[BrokerError], words: str) -> None:
+def test_invalid_growth_is_refused(growth: Growth, error: type[BrokerError], words: str) -> None:
     refused = refusal(plan_growths(with_topic("a", 3), [growth], first=0))
     with pytest.raises(error, match=words):
         raise refused
 
 
-def test_an_unclean_stop_begins_new_epochs_where_the_broker_leads() -> None:
+def test_an_unclean_stop_starts_new_epochs_where_the_broker_leads() -> None:
     image = image_of(1, 2)
     carried_out(image, plan(image, NewTopic(name="a", assignments=((0, (1,)), (1, (2,)))), NewTopic(name="b")))
     carried_out(image, plan_new_epochs(image, 2))

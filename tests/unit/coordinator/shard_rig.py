@@ -1,6 +1,6 @@
-"""A shard with a log, a clock and waiting clients: what a coordinator context does, in memory and in one thread.
+"""A shard with a log, a clock and waiting clients: a coordinator context in memory, in one thread.
 
-The log may refuse what is appended, commit it late, or lose what was appended and not committed.
+The log may refuse appends, commit them late, or lose uncommitted ones.
 """
 
 from abc import ABC, abstractmethod
@@ -19,22 +19,22 @@ S = TypeVar("S", bound=Shard)
 
 
 class ShardRig(ABC, Generic[S]):
-    """One partition of a coordinator's topic. A subclass says how its shard is made, and what its clients ask."""
+    """One partition of a coordinator's topic. A subclass creates its shard and adds its clients' requests."""
 
     def __init__(self, *, now_ms: int = START_MS) -> None:
         self.now_ms = now_ms
         self.log: list[Event] = []
         self.committed = 0
-        """How much of the log nothing can take away."""
+        """The number of committed events."""
         self.refusing: BrokerError | None = None
-        """While set, the log takes nothing."""
+        """While set, every append fails with this error."""
         self.holding = False
-        """While set, what is appended is not committed: responses and effects wait for `commit`."""
+        """While set, appended events are not committed: responses and effects wait for `commit`."""
         self.held: list[Step] = []
         self.timers: dict[Hashable, int] = {}
         self.jobs: list[Job] = []
         self.jobs_wait = False
-        """While set, jobs run when a test says so."""
+        """While set, jobs run only when a test calls `run_jobs`."""
         self.tickets = 0
         self.replies: dict[int, Reply | BrokerError] = {}
         self.dropped: set[int] = set()
@@ -46,35 +46,35 @@ class ShardRig(ABC, Generic[S]):
     def new_shard(self) -> S: ...
 
     def as_recorded(self, event: Event) -> Event:
-        """What comes back of an event that was a record."""
+        """An event as it is read from its record."""
         return event
 
     def compacted(self) -> list[Event]:
-        """The log as compaction leaves it, where the rig knows the keys."""
+        """The log after compaction, if the rig implements it."""
         return self.log
 
     def perform(self, effect: Effect) -> None:
-        raise AssertionError(f"nobody performs {effect}")
+        raise AssertionError(f"unknown effect {effect}")
 
-    # What a coordinator context does
+    # The coordinator context
 
     def send(self, command: Any) -> int:
-        """Ask the shard; the number of the request is what its response is found by."""
+        """Submit a command; returns the ticket of its response."""
         self.tickets += 1
         ticket = self.tickets
         self.run(self.shard.decide(command, Ticket(ticket), self.now_ms))  # type: ignore[attr-defined]
         return ticket
 
     def ask(self, command: Any) -> Any:
-        """Ask for what is answered at once."""
+        """Submit a command whose response is immediate."""
         return self.replies[self.send(command)]
 
     def run(self, step: Step) -> None:
-        """Append and apply a step's events, and let its responses go when they are committed."""
+        """Append and apply a step's events, and respond when they are committed."""
         if step.events and self.refusing is not None:
             step = self.shard.refused(step, self.refusing, self.now_ms)
-            assert not step.events, "what follows a refusal is not written"
-            assert not step.effects, "what was refused has no effects"
+            assert not step.events, "the step after a refusal has no events"
+            assert not step.effects, "the step after a refusal has no effects"
         for event in step.events:
             self.log.append(event)
             self.shard.apply(event)  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ class ShardRig(ABC, Generic[S]):
             self.run(self.shard.finish(self.jobs.pop(0).run(), self.now_ms))  # type: ignore[attr-defined]
 
     def commit(self) -> None:
-        """Everything that was appended is committed: let responses out, and do what was asked for."""
+        """Commit all appended events: send responses and perform effects."""
         self.committed = len(self.log)
         held, self.held = self.held, []
         for step in held:
@@ -105,13 +105,13 @@ class ShardRig(ABC, Generic[S]):
                 self.perform(effect)
 
     def _respond(self, ticket: Ticket, reply: Reply | BrokerError) -> None:
-        assert ticket not in self.replies, f"request {ticket} is answered twice"
+        assert ticket not in self.replies, f"two responses to request {ticket}"
         self.replies[ticket] = reply
 
     # Time
 
     def pass_ms(self, duration_ms: int) -> None:
-        """Let time pass, and every timer ring when it is due."""
+        """Advance the clock; timers expire when they are due."""
         end_ms = self.now_ms + duration_ms
         for _ in range(TIMERS_MAX):
             due = [(at_ms, order, key) for order, (key, at_ms) in enumerate(self.timers.items()) if at_ms <= end_ms]
@@ -127,14 +127,14 @@ class ShardRig(ABC, Generic[S]):
     # Faults
 
     def restart(self) -> None:
-        """The broker stops cleanly and starts again: what was appended is committed, who waits is sent away."""
+        """The broker restarts cleanly: appended events are committed, waiting requests fail."""
         self.commit()
         self.run(self.shard.unloaded())
         self.commit()
         self._reload(self.log)
 
     def lose_leadership(self, survives: int = 0) -> None:
-        """Another broker leads, with this many of the events that were not committed; who waits is sent away."""
+        """Another broker becomes the leader, with this many uncommitted events; waiting requests fail."""
         held, self.held = self.held, []
         for step in held:
             for response in step.responses:
@@ -144,7 +144,7 @@ class ShardRig(ABC, Generic[S]):
         self.crash(survives)
 
     def crash(self, survives: int = 0, *, compacted: bool = False) -> None:
-        """The broker dies: so many of the events that were not committed survive, and nobody hears anything."""
+        """The broker dies: this many uncommitted events survive, and no response is sent."""
         del self.log[self.committed + survives :]
         self.held.clear()
         self.dropped.update(set(range(1, self.tickets + 1)) - self.replies.keys())
@@ -159,6 +159,6 @@ class ShardRig(ABC, Generic[S]):
         self.run(self.shard.loaded(self.now_ms))
 
     def replay(self, shard: S, events: list[Event]) -> None:
-        """Apply what the log holds, as it was recorded."""
+        """Apply the events of the log, as read from their records."""
         for event in events:
             shard.apply(self.as_recorded(event))  # type: ignore[attr-defined]

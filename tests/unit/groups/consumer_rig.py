@@ -1,4 +1,4 @@
-"""Groups with the consumer protocol and what their members ask, for tests that tell stories."""
+"""A shard of groups with the consumer protocol, and the requests of their members."""
 
 import hashlib
 import itertools
@@ -28,7 +28,7 @@ def topic_id(name: str, generation: int = 0) -> TopicId:
 
 
 class Topics:
-    """The topics there are, by name."""
+    """The topics that exist, by name."""
 
     def __init__(self, **counts: int) -> None:
         self.counts = dict(counts)
@@ -59,14 +59,14 @@ class Waiting:
 
 
 class Rig(ShardRig[GroupShard]):
-    """A shard with one group that matters. Timers that are due ring after each request."""
+    """A shard with the group under test. Due timers expire after each request."""
 
     def __init__(self, topics: Topics | None = None, *, assignment_interval_ms: int = 0, **settings: Any) -> None:
         self.topics = topics if topics is not None else Topics(a=6)
         self.config = BrokerConfig(group_consumer_assignment_interval_ms=assignment_interval_ms, **settings)
         self.ids = itertools.count(1)
         self.overrides: dict[str, str] = {}
-        """Settings that groups have of their own."""
+        """Dynamic configs of every group."""
         super().__init__(now_ms=NOW_MS)
 
     def new_shard(self) -> GroupShard:
@@ -78,13 +78,13 @@ class Rig(ShardRig[GroupShard]):
         return as_recorded(event)
 
     def ask(self, command: Any) -> Any:
-        """Send a request; its reply, the error it was answered with, or that it waits."""
+        """Send a request; returns its reply, its error, or `Waiting`."""
         ticket = self.send(command)
         self.pass_ms(0)
         return self.replies.get(ticket, Waiting(Ticket(ticket)))
 
     def change_topics(self, **counts: int) -> None:
-        """Make topics, let them grow, or, with no partitions, delete them."""
+        """Create or extend topics, or, with no partitions, delete them."""
         for name, partitions in counts.items():
             if partitions:
                 self.topics.counts[name] = partitions
@@ -94,7 +94,7 @@ class Rig(ShardRig[GroupShard]):
         self.run(self.shard.on_topics(list(counts), self.now_ms))
         self.pass_ms(0)
 
-    # Looking
+    # Queries
 
     def group(self, name: str = GROUP) -> ConsumerGroup:
         group = self.shard._groups[name]  # pyright: ignore[reportPrivateUsage]
@@ -155,7 +155,7 @@ def joining(member_id: str, *topics: str, **fields: Any) -> ConsumerHeartbeat:
 
 
 def assigned(reply: Any, topic: str = "a") -> set[int] | None:
-    """The partitions of a topic in a heartbeat's reply, or that it says nothing of partitions."""
+    """The partitions of a topic in a heartbeat's reply, or None if it has no assignment."""
     assert isinstance(reply, ConsumerHeartbeatReply), reply
     if reply.assignment is None:
         return None
@@ -171,7 +171,7 @@ def refusal_of(reply: Any) -> tuple[str, str]:
 
 
 def subscription(topics: Iterable[str], owned: dict[str, Iterable[int]] | None = None, version: int = 3) -> bytes:
-    """A consumer's metadata. A subscription's owned partitions are written as an assignment's are."""
+    """A consumer's metadata. Owned partitions have the same layout as those of an assignment."""
     names = [name.encode() for name in topics]
     parts = [version.to_bytes(2), len(names).to_bytes(4)]
     parts += [len(name).to_bytes(2) + name for name in names]
@@ -222,7 +222,9 @@ def classic_sync(
         generation=generation,
         protocol_type="consumer",
         protocol="range",
-        assignments=tuple((to, write_assignment(work.items(), 3)) for to, work in (assignments or {}).items()),
+        assignments=tuple(
+            (to, write_assignment(partitions.items(), 3)) for to, partitions in (assignments or {}).items()
+        ),
     )
 
 

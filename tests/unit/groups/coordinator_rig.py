@@ -1,4 +1,4 @@
-"""Groups on a disk in memory: coordinators with a log of their own, without a network and with time that is set."""
+"""Group coordinators on a disk in memory, without a network and with a clock that tests advance."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -37,7 +37,7 @@ def offsets_topic(partitions: int = 1, configs: Mapping[str, str] | None = None)
 
 
 class Groups:
-    """One broker's coordinators. Topics: `orders` with four partitions, and the one that groups are kept in."""
+    """One broker's coordinators. Topics: `orders` with four partitions, and `__consumer_offsets`."""
 
     def __init__(
         self,
@@ -69,16 +69,16 @@ class Groups:
         return self.coordinators.of(group)
 
     def ask(self, command: GroupCommand) -> list[Reply | BrokerError]:
-        """Ask, and give the list that the response will be in."""
+        """Submit a command; returns the list that will hold the response."""
         responses: list[Reply | BrokerError] = []
         deliver(self.of(group_of(command)).submit(command), responses)
         return responses
 
     async def response(self, command: GroupCommand) -> Any:
-        """Ask, let a turn of the loop pass, and give the response."""
+        """Submit a command, run one turn of the loop, and return the response."""
         responses = self.ask(command)
         await asyncio.sleep(0)
-        assert len(responses) == 1, f"{len(responses)} answers to {command}"
+        assert len(responses) == 1, f"{len(responses)} responses to {command}"
         return responses[0]
 
     async def commit(self, offset: int, group: str = "g", partition: int = 0, **fields: Any) -> Any:
@@ -88,7 +88,7 @@ class Groups:
         return {(found.topic, found.partition): found.offset for found in self.of(group).shard().fetch_offsets(group)}
 
     async def member(self, group: str = "g") -> tuple[str, int]:
-        """A member alone in its group, with its work; its id and generation."""
+        """Join as the only member of a group and sync; returns the member id and generation."""
         joining = self.ask(join(group))
         self.rig.loop.pass_ms(self.rig.config.group_initial_rebalance_delay_ms + 100)
         [reply] = joining
@@ -98,7 +98,7 @@ class Groups:
         return reply.member_id, reply.generation
 
     def change(self, before: TopicState | None, after: TopicState | None) -> None:
-        """Let the metadata change, as the catalog would."""
+        """Change the metadata, as the catalog does."""
         for one in (before, after):
             if one is not None:
                 self.image.topics.pop(one.name, None)
@@ -111,7 +111,7 @@ class Groups:
         self.coordinators.follow(delta)
 
     async def load(self, until: Callable[[], object] | None = None) -> None:
-        """Load everything that waits to be loaded, or until something else holds."""
+        """Load all queued partitions, or until a condition holds."""
         loading = asyncio.create_task(self.coordinators.run())
         for _ in range(TURNS_MAX):
             if until() if until is not None else not self.coordinators.loading:
@@ -176,7 +176,7 @@ def took(reply: object) -> bool:
 
 
 def group_of(command: GroupCommand) -> str:
-    """The group that a command is for; of several, which are in one partition, the first."""
+    """The group of a command; the first of several, which are in one partition."""
     if isinstance(command, CommitTxnOffsets):
         return command.commit.group
     return command.groups[0] if isinstance(command, DeleteGroups) else command.group

@@ -1,4 +1,4 @@
-"""Classic groups and their clients, for tests that tell stories."""
+"""A shard of classic groups and their clients, in memory."""
 
 import struct
 from collections.abc import Hashable, Iterable, Sequence
@@ -33,7 +33,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 def subscription(*topics: str, version: int = 0, user_data: bytes | None = None) -> bytes:
-    """What a consumer says of itself."""
+    """The metadata of a consumer."""
     written = struct.pack(">hi", version, len(topics))
     for topic in topics:
         name = topic.encode()
@@ -42,13 +42,13 @@ def subscription(*topics: str, version: int = 0, user_data: bytes | None = None)
 
 
 NO_PARTITIONS = subscription()
-"""Work of a consumer that has nothing to do: it is written as a subscription to nothing would be."""
+"""The assignment of a consumer without partitions; it has the same bytes as an empty subscription."""
 
 RANGE: Protocols = (("range", subscription("t")),)
 
 
 class Topics:
-    """The topics there are."""
+    """The topics that exist."""
 
     def __init__(self, ids: dict[str, TopicId] | None = None) -> None:
         self.ids = ids or {}
@@ -97,12 +97,12 @@ class Rig(ShardRig[GroupShard]):
 
 
 def as_recorded(event: Event) -> Event:
-    """What comes back of an event that was a record of `__consumer_offsets`."""
+    """An event as it is read from a record of `__consumer_offsets`."""
     return replace(event, becomes=None) if isinstance(event, ClassicGroupSaved) else event
 
 
 class Client:
-    """A consumer of a classic group, which remembers what it was told."""
+    """A consumer of a classic group, with its member id and generation."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Client:
         self._join = self._sync = 0
 
     def join(self) -> "Client":
-        """Ask to be let in, with an id where one is asked for."""
+        """Join, again with a member id if the coordinator requires one."""
         self._learn()
         self._send_join()
         reply = self.rig.replies.get(self._join)
@@ -166,7 +166,7 @@ class Client:
 
     @property
     def joined(self) -> JoinReply:
-        """What the last request to join was answered with."""
+        """The response to the last JoinGroup."""
         self._learn()
         reply = self.rig.replies[self._join]
         assert isinstance(reply, JoinReply)
@@ -179,7 +179,7 @@ class Client:
             self.generation = reply.generation
 
     def sync(self, assignments: dict[str, bytes] | None = None) -> "Client":
-        assert self.joined.error is None, "a member syncs that has joined"
+        assert self.joined.error is None, "a member joins before it syncs"
         self._sync = self.rig.send(
             SyncGroup(
                 group=self.group,
@@ -198,9 +198,9 @@ class Client:
         return self.rig.replies[self._sync]
 
     @property
-    def work(self) -> bytes:
+    def assignment(self) -> bytes:
         reply = self.synced
-        assert isinstance(reply, SyncReply), f"no work: {reply!r}"
+        assert isinstance(reply, SyncReply), f"no assignment: {reply!r}"
         return reply.assignment
 
     def heartbeat(self) -> Reply | BrokerError:
@@ -237,18 +237,18 @@ class Client:
         )
 
 
-def settled(rig: Rig, *clients: Client, work: bytes | None = None) -> None:
-    """Let clients form a generation in which each gets its own name for work, or all get the same."""
+def settled(rig: Rig, *clients: Client, assignment: bytes | None = None) -> None:
+    """Bring clients into a stable generation; each is assigned its client id, or all get `assignment`."""
     for client in clients:
         client.join()
     rig.pass_ms(DELAY_MS)
     if any(client.waits_to_join for client in clients):
         rig.pass_ms(DELAY_MS)
-    share(*clients, work=work)
+    share(*clients, assignment=assignment)
 
 
-def share(*clients: Client, work: bytes | None = None) -> None:
-    """Everybody syncs, the leader first; the work of each is its client id."""
-    shares = {client.joined.member_id: work or client.client_id.encode() for client in clients}
+def share(*clients: Client, assignment: bytes | None = None) -> None:
+    """Every client syncs, the leader first; the assignment of each is its client id."""
+    shares = {client.joined.member_id: assignment or client.client_id.encode() for client in clients}
     for client in sorted(clients, key=lambda client: client.joined.leader != client.member_id):
         client.sync(shares if client.joined.leader == client.member_id else None)

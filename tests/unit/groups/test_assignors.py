@@ -1,4 +1,4 @@
-"""Each assignor against what it promises, on random groups."""
+"""The properties of each assignor, on random groups."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ counts_drawn = st.dictionaries(st.integers(0, 5), st.integers(1, 9), min_size=1)
 
 @st.composite
 def groups(draw: st.DrawFn, *, alike: bool = False) -> GroupSpec:
-    """Members, topics, and a target from when both were a little different, which may not fit any more."""
+    """Members, topics, and a previous target that may no longer fit them."""
     counts = draw(counts_drawn)
     numbers = sorted(counts)
     names = [f"m{index}" for index in range(draw(st.integers(1, 7)))]
@@ -85,7 +85,7 @@ def groups(draw: st.DrawFn, *, alike: bool = False) -> GroupSpec:
 
 @pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=ASSIGNORS.keys())
 @given(group=groups())
-def test_every_partition_has_one_owner_who_reads_it(assignor: Assignor, group: GroupSpec) -> None:
+def test_every_partition_has_one_owner_that_subscribes_to_it(assignor: Assignor, group: GroupSpec) -> None:
     targets = assignor(group)
 
     owners = Counter(slot for target in targets.values() for slot in slots(target))
@@ -109,14 +109,14 @@ def test_a_group_that_has_not_changed_is_assigned_as_before(assignor: Assignor, 
 
 
 @given(group=groups(alike=True))
-def test_uniform_is_even_where_all_read_the_same(group: GroupSpec) -> None:
+def test_uniform_is_even_if_all_members_subscribe_to_the_same_topics(group: GroupSpec) -> None:
     sizes = [size(target) for target in assign_uniformly(group).values()]
 
     assert max(sizes) - min(sizes) <= 1
 
 
 @given(group=groups(alike=True))
-def test_uniform_moves_no_more_than_evenness_takes(group: GroupSpec) -> None:
+def test_uniform_moves_no_more_partitions_than_balance_requires(group: GroupSpec) -> None:
     targets = assign_uniformly(group)
 
     had = {
@@ -133,7 +133,7 @@ def test_uniform_moves_no_more_than_evenness_takes(group: GroupSpec) -> None:
 
 
 @given(group=groups())
-def test_uniform_cannot_be_made_more_even_by_moving_one_partition(group: GroupSpec) -> None:
+def test_no_single_move_makes_uniform_more_even(group: GroupSpec) -> None:
     targets = assign_uniformly(group)
 
     sizes = {member_id: size(target) for member_id, target in targets.items()}
@@ -145,9 +145,9 @@ def test_uniform_cannot_be_made_more_even_by_moving_one_partition(group: GroupSp
 
 
 @given(group=groups())
-def test_uniform_takes_nothing_from_a_member_to_which_it_gives(group: GroupSpec) -> None:
+def test_uniform_revokes_nothing_from_a_member_that_it_assigns_more(group: GroupSpec) -> None:
     if len({member.topics for member in group.members}) > 1:
-        return  # Where subscriptions differ, one topic may be evened out at the cost of another.
+        return  # With different subscriptions, one topic may be balanced at the cost of another.
     targets = assign_uniformly(group)
 
     for member in group.members:
@@ -170,7 +170,7 @@ def test_uniform_prefers_members_in_the_partitions_rack() -> None:
 
 
 @given(group=groups(alike=True), data=st.data())
-def test_racks_cost_no_evenness_and_no_move(group: GroupSpec, data: st.DataObject) -> None:
+def test_racks_cost_neither_balance_nor_stickiness(group: GroupSpec, data: st.DataObject) -> None:
     rack = st.sampled_from(["a", "b", "c"])
     racked = GroupSpec(
         members=[
@@ -197,7 +197,7 @@ def test_racks_cost_no_evenness_and_no_move(group: GroupSpec, data: st.DataObjec
         assert slots(targets[member.member_id]) & had >= slots(blind[member.member_id]) & had
 
 
-def test_an_unchanged_part_is_the_very_same_value() -> None:
+def test_an_unchanged_target_is_the_same_object() -> None:
     first = assign_uniformly(spec({"m1": [0], "m2": [0]}, {0: 4}))
 
     second = assign_uniformly(spec({"m1": [0], "m2": [0]}, {0: 4}, first))
@@ -221,7 +221,7 @@ def test_ranges_are_contiguous_in_order_and_even_per_topic(group: GroupSpec) -> 
         assert max(sizes) - min(sizes) <= 1
 
 
-def test_topics_with_equally_many_partitions_are_split_alike() -> None:
+def test_topics_with_the_same_partition_count_are_co_partitioned() -> None:
     targets = assign_ranges(spec({"m1": [0, 1], "m2": [0, 1]}, {0: 3, 1: 3}))
 
     assert targets["m1"] == {topic(0): {0, 1}, topic(1): {0, 1}}
@@ -244,6 +244,6 @@ def test_static_members_come_first_in_the_order_of_their_instances() -> None:
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=ASSIGNORS.keys())
-def test_nobody_gets_nothing(assignor: Assignor) -> None:
+def test_a_group_without_members_or_topics_gets_an_empty_target(assignor: Assignor) -> None:
     assert assignor(GroupSpec(members=[], partition_counts={})) == {}
     assert assignor(spec({"m1": []}, {})) == {"m1": {}}

@@ -1,4 +1,4 @@
-"""Classic groups form generations: who is let in, who leads, who gets which work."""
+"""Rebalances of classic groups: joining, the leader, assignments."""
 
 import pytest
 from tests.unit.groups.rig import (
@@ -44,7 +44,7 @@ def test_a_new_member_is_given_an_id_and_has_to_join_with_it() -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_members_with_old_versions_are_let_in_without_an_id(version: int) -> None:
+def test_members_with_old_versions_join_without_an_id(version: int) -> None:
     rig = Rig()
     client = Client(rig, version=version).join()
 
@@ -52,7 +52,7 @@ def test_members_with_old_versions_are_let_in_without_an_id(version: int) -> Non
     assert rig.state() == "PreparingRebalance"
 
 
-def test_an_empty_group_waits_for_more_members_to_come() -> None:
+def test_the_initial_rebalance_is_delayed_for_more_members() -> None:
     rig = Rig()
     first = Client(rig, "a").join()
     rig.pass_ms(DELAY_MS - 1)
@@ -64,7 +64,7 @@ def test_an_empty_group_waits_for_more_members_to_come() -> None:
     assert rig.state() == "CompletingRebalance"
 
 
-def test_every_member_that_comes_to_an_empty_group_extends_the_wait_once() -> None:
+def test_every_new_member_extends_the_initial_rebalance_delay_once() -> None:
     rig = Rig()
     first = Client(rig, "a").join()
     rig.pass_ms(DELAY_MS - 1)
@@ -77,7 +77,7 @@ def test_every_member_that_comes_to_an_empty_group_extends_the_wait_once() -> No
     assert (first.joined.generation, second.joined.generation) == (1, 1)
 
 
-def test_the_wait_of_an_empty_group_ends_with_the_time_its_members_have_to_join() -> None:
+def test_the_initial_rebalance_delay_ends_with_the_rebalance_timeout() -> None:
     rig = Rig()
     clients = [Client(rig, "a", rebalance_ms=6500).join()]
     for name in "bcdef":
@@ -90,7 +90,7 @@ def test_the_wait_of_an_empty_group_ends_with_the_time_its_members_have_to_join(
     assert {client.joined.generation for client in clients} == {1}
 
 
-def test_the_leader_is_told_who_is_in_the_group_and_nobody_else() -> None:
+def test_only_the_leader_gets_the_list_of_members() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
     rig.pass_ms(2 * DELAY_MS)
@@ -102,7 +102,7 @@ def test_the_leader_is_told_who_is_in_the_group_and_nobody_else() -> None:
     assert first.joined.protocol == "range"
 
 
-def test_the_work_is_written_before_anybody_is_told_of_it() -> None:
+def test_assignments_are_in_the_log_before_a_member_gets_one() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
     rig.pass_ms(2 * DELAY_MS)
@@ -112,7 +112,7 @@ def test_the_work_is_written_before_anybody_is_told_of_it() -> None:
 
     first.sync({first.joined.member_id: b"one", second.member_id: b"two"})
 
-    assert (first.work, second.work) == (b"one", b"two")
+    assert (first.assignment, second.assignment) == (b"one", b"two")
     (saved,) = rig.log[written:]
     assert isinstance(saved, ClassicGroupSaved)
     assert [(member.member_id, member.assignment) for member in saved.value.members] == [
@@ -122,25 +122,25 @@ def test_the_work_is_written_before_anybody_is_told_of_it() -> None:
     assert rig.state() == "Stable"
 
 
-def test_a_follower_that_syncs_after_the_leader_is_answered_at_once() -> None:
+def test_a_follower_that_syncs_after_the_leader_gets_its_response_at_once() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
     rig.pass_ms(2 * DELAY_MS)
     first.sync({first.joined.member_id: b"one", second.joined.member_id: b"two"})
 
-    assert second.sync().work == b"two"
+    assert second.sync().assignment == b"two"
 
 
-def test_a_member_that_its_leader_forgot_gets_no_work() -> None:
+def test_a_member_without_an_assignment_by_the_leader_gets_an_empty_one() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
     rig.pass_ms(2 * DELAY_MS)
     first.sync({first.joined.member_id: b"one"})
 
-    assert second.sync().work == b""
+    assert second.sync().assignment == b""
 
 
-def test_only_the_leader_shares_out_the_work() -> None:
+def test_only_the_leader_assigns() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
     rig.pass_ms(2 * DELAY_MS)
@@ -150,7 +150,7 @@ def test_only_the_leader_shares_out_the_work() -> None:
     assert rig.state() == "CompletingRebalance"
 
 
-def test_a_new_member_calls_the_others_together() -> None:
+def test_a_new_member_triggers_a_rebalance() -> None:
     rig = Rig()
     first = Client(rig, "a")
     settled(rig, first)
@@ -163,7 +163,7 @@ def test_a_new_member_calls_the_others_together() -> None:
     assert isinstance(first.heartbeat(), HeartbeatReply)
 
 
-def test_members_that_do_not_join_in_time_are_out() -> None:
+def test_members_that_do_not_rejoin_in_time_are_removed() -> None:
     rig = Rig()
     first, second = Client(rig, "a"), Client(rig, "b", session_ms=6000, rebalance_ms=5000)
     settled(rig, first, second)
@@ -182,7 +182,7 @@ def test_members_that_do_not_join_in_time_are_out() -> None:
     assert second.joined.leader == second.member_id
 
 
-def test_a_leader_that_joins_again_calls_a_rebalance_though_nothing_about_it_changed() -> None:
+def test_a_leader_that_rejoins_unchanged_triggers_a_rebalance() -> None:
     rig = Rig()
     first, second = Client(rig, "a"), Client(rig, "b")
     settled(rig, first, second)
@@ -193,7 +193,7 @@ def test_a_leader_that_joins_again_calls_a_rebalance_though_nothing_about_it_cha
     assert isinstance(second.heartbeat(), RebalanceInProgress)
 
 
-def test_a_follower_that_joins_again_unchanged_is_told_of_the_generation_there_is() -> None:
+def test_a_follower_that_rejoins_unchanged_gets_the_current_generation() -> None:
     rig = Rig()
     first, second = Client(rig, "a"), Client(rig, "b")
     settled(rig, first, second)
@@ -201,11 +201,11 @@ def test_a_follower_that_joins_again_unchanged_is_told_of_the_generation_there_i
     second.join()
 
     assert second.joined.generation == 1
-    assert second.sync().work == b"b"
+    assert second.sync().assignment == b"b"
     assert isinstance(first.heartbeat(), HeartbeatReply)
 
 
-def test_a_follower_that_wants_other_topics_calls_a_rebalance() -> None:
+def test_a_follower_that_changes_its_subscription_triggers_a_rebalance() -> None:
     rig = Rig()
     first, second = Client(rig, "a"), Client(rig, "b")
     settled(rig, first, second)
@@ -221,17 +221,17 @@ def test_a_member_that_missed_the_response_to_its_join_gets_it_again() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
     rig.pass_ms(2 * DELAY_MS)
-    told = first.joined
+    response = first.joined
 
     first.join()
 
-    assert first.joined == told
+    assert first.joined == response
     second.join()
     assert second.joined.members == ()
     assert second.joined.generation == 1
 
 
-def test_a_member_that_changes_before_the_work_is_shared_out_sends_the_others_back_to_join() -> None:
+def test_a_member_that_changes_before_the_assignment_makes_the_others_rejoin() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
     rig.pass_ms(2 * DELAY_MS)
@@ -245,7 +245,7 @@ def test_a_member_that_changes_before_the_work_is_shared_out_sends_the_others_ba
     assert (first.joined.generation, second.joined.generation) == (2, 2)
 
 
-def test_a_request_to_join_takes_the_place_of_an_earlier_one_of_the_same_member() -> None:
+def test_a_join_replaces_an_earlier_join_of_the_same_member() -> None:
     rig = Rig()
     client = Client(rig).join()
     earlier = client._join
@@ -259,7 +259,7 @@ def test_a_request_to_join_takes_the_place_of_an_earlier_one_of_the_same_member(
     assert client.joined.generation == 1
 
 
-def test_a_request_to_sync_takes_the_place_of_an_earlier_one_of_the_same_member() -> None:
+def test_a_sync_replaces_an_earlier_sync_of_the_same_member() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
     rig.pass_ms(2 * DELAY_MS)
@@ -269,13 +269,13 @@ def test_a_request_to_sync_takes_the_place_of_an_earlier_one_of_the_same_member(
 
     assert isinstance(rig.replies[earlier], RebalanceInProgress)
     first.sync({first.joined.member_id: b"", second.member_id: b"two"})
-    assert second.work == b"two"
+    assert second.assignment == b"two"
 
 
 # Protocols
 
 
-def test_the_protocol_that_most_prefer_of_those_that_all_know_is_chosen() -> None:
+def test_the_protocol_that_most_members_prefer_and_all_support_is_chosen() -> None:
     rig = Rig()
     offers = (("sticky", b""), ("range", b"")), (("range", b""), ("sticky", b"")), (("range", b""), ("sticky", b""))
     clients = [Client(rig, name, protocols=offer) for name, offer in zip("abc", offers, strict=True)]
@@ -284,7 +284,7 @@ def test_the_protocol_that_most_prefer_of_those_that_all_know_is_chosen() -> Non
     assert {client.joined.protocol for client in clients} == {"range"}
 
 
-def test_cooperative_members_move_from_generation_to_generation_with_what_they_own() -> None:
+def test_cooperative_members_keep_their_partitions_from_generation_to_generation() -> None:
     rig = Rig()
     owns = b"owns t-0"
     first = Client(rig, "a", protocols=(("cooperative-sticky", subscription("t")),))
@@ -295,14 +295,14 @@ def test_cooperative_members_move_from_generation_to_generation_with_what_they_o
     share(first, second)
 
     assert first.joined.members[0].metadata.endswith(owns)
-    # Having given up what it lost, it joins once more: everybody is called, and asked again.
+    # After the revocation it rejoins, which triggers another rebalance.
     second.protocols = (("cooperative-sticky", subscription("t", version=1, user_data=b"nothing")),)
     second.join()
     first.join()
     assert second.joined.generation == 3
 
 
-def test_a_member_without_a_protocol_in_common_is_refused() -> None:
+def test_a_member_without_a_common_protocol_is_rejected() -> None:
     rig = Rig()
     settled(rig, Client(rig, "a", protocols=(("range", b""),)))
 
@@ -311,7 +311,7 @@ def test_a_member_without_a_protocol_in_common_is_refused() -> None:
     assert other.joined == JoinReply(member_id="", error=InconsistentGroupProtocol)
 
 
-def test_a_member_of_another_kind_is_refused() -> None:
+def test_a_member_with_another_protocol_type_is_rejected() -> None:
     rig = Rig()
     settled(rig, Client(rig, "a"))
 
@@ -321,7 +321,7 @@ def test_a_member_of_another_kind_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("protocol_type", "protocols"), [("", RANGE), ("consumer", ())])
-def test_a_first_member_that_says_nothing_of_itself_is_refused(
+def test_a_first_member_without_protocol_type_or_protocols_is_rejected(
     protocol_type: str, protocols: tuple[tuple[str, bytes], ...]
 ) -> None:
     rig = Rig()
@@ -331,7 +331,7 @@ def test_a_first_member_that_says_nothing_of_itself_is_refused(
     assert client.joined.error is InconsistentGroupProtocol
 
 
-def test_of_two_offers_with_one_name_the_first_counts() -> None:
+def test_of_two_protocols_with_one_name_the_first_counts() -> None:
     rig = Rig()
     client = Client(rig, protocols=(("range", b"first"), ("range", b"second"))).join()
     rig.pass_ms(DELAY_MS)
@@ -348,7 +348,7 @@ def test_of_two_offers_with_one_name_the_first_counts() -> None:
         (None, None, None),
     ],
 )
-def test_a_member_that_syncs_by_another_protocol_is_refused(
+def test_a_sync_with_another_protocol_is_rejected(
     protocol_type: str | None, protocol: str | None, error: type[BrokerError] | None
 ) -> None:
     rig = Rig()
@@ -370,10 +370,10 @@ def test_a_member_that_syncs_by_another_protocol_is_refused(
     assert (type(reply) if isinstance(reply, BrokerError) else None) is error
 
 
-# Requests that make no sense
+# Invalid requests
 
 
-def test_requests_without_a_group_are_refused() -> None:
+def test_requests_without_a_group_id_are_rejected() -> None:
     rig = Rig()
 
     assert Client(rig, group="").join().joined == JoinReply(member_id="", error=InvalidGroupId)
@@ -393,7 +393,7 @@ def test_requests_without_a_group_are_refused() -> None:
         assert isinstance(rig.ask(command), InvalidGroupId)
 
 
-def test_requests_to_a_group_that_does_not_exist_come_from_unknown_members() -> None:
+def test_requests_to_an_unknown_group_fail_with_unknown_member_id() -> None:
     rig = Rig()
     client = Client(rig)
     client.member_id, client.generation = "m", 1
@@ -414,7 +414,7 @@ def test_requests_to_a_group_that_does_not_exist_come_from_unknown_members() -> 
     assert rig.shard.list_groups() == []
 
 
-def test_strangers_and_members_of_old_generations_are_told_so() -> None:
+def test_unknown_members_and_old_generations_are_rejected() -> None:
     rig = Rig()
     client = Client(rig)
     settled(rig, client)
@@ -439,14 +439,14 @@ def test_strangers_and_members_of_old_generations_are_told_so() -> None:
 
 
 @pytest.mark.parametrize("session_ms", [5999, 1_800_001])
-def test_sessions_shorter_or_longer_than_the_broker_allows_are_refused(session_ms: int) -> None:
+def test_session_timeouts_out_of_the_brokers_bounds_are_rejected(session_ms: int) -> None:
     rig = Rig()
 
     assert Client(rig, session_ms=session_ms).join().joined == JoinReply(member_id="", error=InvalidSessionTimeout)
     assert rig.shard.list_groups() == []
 
 
-def test_a_group_takes_no_more_members_than_it_may() -> None:
+def test_a_group_has_at_most_group_max_size_members() -> None:
     rig = Rig({"group.max.size": "2"})
     first, second = Client(rig, "a"), Client(rig, "b")
     settled(rig, first, second)
@@ -454,7 +454,7 @@ def test_a_group_takes_no_more_members_than_it_may() -> None:
     assert Client(rig, "c").join().joined == JoinReply(member_id="", error=GroupMaxSizeReached)
 
 
-def test_the_last_to_come_are_left_out_of_a_group_that_forms_too_large() -> None:
+def test_the_last_to_join_exceed_group_max_size() -> None:
     rig = Rig({"group.max.size": "2"})
     clients = [Client(rig, name, version=3).join() for name in "abc"]
 
@@ -463,7 +463,7 @@ def test_the_last_to_come_are_left_out_of_a_group_that_forms_too_large() -> None
     assert clients[0].joined.error is clients[1].joined.error is None
 
 
-def test_a_reserved_id_used_by_a_static_member_is_a_fault() -> None:
+def test_a_pending_member_id_used_by_a_static_member_is_an_error() -> None:
     rig = Rig()
     client = Client(rig)
     client._send_join()

@@ -1,4 +1,4 @@
-"""Members of classic groups come to an end: they leave, fall silent, or their broker does."""
+"""Members of classic groups leave, miss heartbeats, or lose their broker."""
 
 import pytest
 from tests.unit.groups.rig import (
@@ -40,7 +40,7 @@ from penstock.model.generated_errors import (
 # Leaving
 
 
-def test_when_a_member_leaves_the_others_share_its_work() -> None:
+def test_when_a_member_leaves_the_others_rebalance() -> None:
     rig = Rig()
     first, second = Client(rig, "a"), Client(rig, "b")
     settled(rig, first, second)
@@ -53,7 +53,7 @@ def test_when_a_member_leaves_the_others_share_its_work() -> None:
     assert second.joined.generation == 2
 
 
-def test_when_the_last_member_leaves_the_group_is_empty_and_can_come_back() -> None:
+def test_a_group_that_became_empty_can_be_joined_again() -> None:
     rig = Rig()
     client = Client(rig)
     settled(rig, client)
@@ -65,10 +65,10 @@ def test_when_the_last_member_leaves_the_group_is_empty_and_can_come_back() -> N
     again = Client(rig)
     settled(rig, again)
     assert again.joined.generation == 3
-    assert again.work == b"c"
+    assert again.assignment == b"c"
 
 
-def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
+def test_the_waiting_join_of_a_member_that_leaves_gets_a_response() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
 
@@ -83,7 +83,7 @@ def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
     assert isinstance(third.synced, UnknownMemberId)
 
 
-def test_a_member_that_leaves_twice_is_unknown_the_second_time() -> None:
+def test_the_second_leave_of_a_member_fails_with_unknown_member_id() -> None:
     rig = Rig()
     client = Client(rig)
     settled(rig, client, Client(rig, "other"))
@@ -94,7 +94,7 @@ def test_a_member_that_leaves_twice_is_unknown_the_second_time() -> None:
     assert [member.error for member in reply.members] == [UnknownMemberId]  # type: ignore[union-attr]
 
 
-def test_a_reserved_id_can_be_given_back() -> None:
+def test_a_pending_member_id_can_leave() -> None:
     rig = Rig()
     client = Client(rig)
     client._send_join()
@@ -107,7 +107,7 @@ def test_a_reserved_id_can_be_given_back() -> None:
     assert rig.membership_timers == set()
 
 
-# Time
+# Sessions and timeouts
 
 
 def test_a_heartbeat_extends_the_session() -> None:
@@ -149,7 +149,7 @@ def test_a_heartbeat_sets_no_timer() -> None:
     assert rig.timers == timers
 
 
-def test_a_leader_that_dies_before_it_shared_out_the_work_is_replaced() -> None:
+def test_a_leader_that_dies_before_it_assigned_is_replaced() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
     rig.pass_ms(2 * DELAY_MS)
@@ -160,11 +160,11 @@ def test_a_leader_that_dies_before_it_shared_out_the_work_is_replaced() -> None:
     assert isinstance(second.synced, RebalanceInProgress)
     second.join()
     assert second.joined.leader == second.member_id
-    assert second.sync({second.member_id: b"all"}).work == b"all"
+    assert second.sync({second.member_id: b"all"}).assignment == b"all"
     assert isinstance(first.heartbeat(), UnknownMemberId)
 
 
-def test_members_that_wait_to_sync_are_not_given_up() -> None:
+def test_sessions_do_not_expire_while_a_sync_waits() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
     rig.pass_ms(2 * DELAY_MS)
@@ -175,14 +175,14 @@ def test_members_that_wait_to_sync_are_not_given_up() -> None:
 
     first.sync({second.member_id: b"two"})
 
-    assert second.work == b"two"
+    assert second.assignment == b"two"
     rig.pass_ms(SESSION_MS - 1)
     assert isinstance(second.heartbeat(), HeartbeatReply)
     rig.pass_ms(SESSION_MS)
     assert isinstance(second.heartbeat(), UnknownMemberId)
 
 
-def test_members_that_wait_to_join_are_not_given_up() -> None:
+def test_sessions_do_not_expire_while_a_join_waits() -> None:
     rig = Rig()
     first, second = Client(rig, "a"), Client(rig, "b")
     settled(rig, first, second)
@@ -196,7 +196,7 @@ def test_members_that_wait_to_join_are_not_given_up() -> None:
     assert first.joined.generation == 2
 
 
-def test_a_new_member_that_waits_longer_than_any_client_would_is_given_up() -> None:
+def test_a_new_member_that_waits_too_long_to_join_is_removed() -> None:
     rig = Rig()
     first = Client(rig, "a", rebalance_ms=2 * NEW_MEMBER_JOIN_TIMEOUT_MS)
     settled(rig, first)
@@ -211,7 +211,7 @@ def test_a_new_member_that_waits_longer_than_any_client_would_is_given_up() -> N
     assert newcomer.joined == JoinReply(member_id="", error=UnknownMemberId)
 
 
-def test_a_reserved_id_that_is_not_used_expires() -> None:
+def test_an_unused_pending_member_id_expires() -> None:
     rig = Rig()
     client = Client(rig)
     client._send_join()
@@ -223,7 +223,7 @@ def test_a_reserved_id_that_is_not_used_expires() -> None:
     assert rig.membership_timers == set()
 
 
-def test_a_reserved_id_holds_up_a_rebalance_no_longer_than_its_session() -> None:
+def test_a_pending_member_id_delays_a_rebalance_no_longer_than_its_session() -> None:
     rig = Rig()
     first = Client(rig, "a")
     settled(rig, first)
@@ -237,7 +237,7 @@ def test_a_reserved_id_holds_up_a_rebalance_no_longer_than_its_session() -> None
     assert (first.joined.generation, second.joined.generation) == (2, 2)
 
 
-def test_members_that_never_ask_for_their_work_are_out() -> None:
+def test_members_that_never_sync_are_removed() -> None:
     rig = Rig()
     first, second = Client(rig, "a"), Client(rig, "b")
     first.join()
@@ -255,7 +255,7 @@ def test_members_that_never_ask_for_their_work_are_out() -> None:
     assert isinstance(first.heartbeat(), RebalanceInProgress)
 
 
-def test_before_version_1_the_session_is_also_the_time_to_join() -> None:
+def test_before_version_1_the_session_timeout_is_the_rebalance_timeout() -> None:
     rig = Rig()
     first = Client(rig, "a", version=0, rebalance_ms=-1)
     settled(rig, first)
@@ -268,10 +268,10 @@ def test_before_version_1_the_session_is_also_the_time_to_join() -> None:
     assert second.joined.generation == 2
 
 
-# Refusals of the log, restarts
+# Failed appends and restarts
 
 
-def test_work_that_could_not_be_written_is_told_to_nobody() -> None:
+def test_an_assignment_whose_append_failed_is_not_sent() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
     rig.pass_ms(2 * DELAY_MS)
@@ -287,10 +287,10 @@ def test_work_that_could_not_be_written_is_told_to_nobody() -> None:
     first.join()
     second.join()
     share(first, second)
-    assert (first.work, second.work) == (b"a", b"b")
+    assert (first.assignment, second.assignment) == (b"a", b"b")
 
 
-def test_the_silence_of_a_member_is_noticed_after_its_assignment_could_not_be_written() -> None:
+def test_sessions_expire_after_the_append_of_an_assignment_failed() -> None:
     rig = Rig()
     leader, silent = Client(rig, "a").join(), Client(rig, "b", instance="i").join()
     rig.pass_ms(2 * DELAY_MS)
@@ -311,7 +311,7 @@ def test_the_silence_of_a_member_is_noticed_after_its_assignment_could_not_be_wr
     assert [member.group_instance_id for member in rig.shard.describe("g").members] == [None]
 
 
-def test_a_first_member_is_let_in_though_its_group_could_not_be_written() -> None:
+def test_a_first_member_joins_although_the_append_of_its_group_failed() -> None:
     rig = Rig()
     rig.refusing = CoordinatorNotAvailable()
     client = Client(rig, version=3).join()
@@ -320,10 +320,10 @@ def test_a_first_member_is_let_in_though_its_group_could_not_be_written() -> Non
     rig.pass_ms(DELAY_MS)
 
     assert client.joined.generation == 1
-    assert client.sync({client.member_id: b"all"}).work == b"all"
+    assert client.sync({client.member_id: b"all"}).assignment == b"all"
 
 
-def test_an_id_that_could_not_be_written_is_not_given_out() -> None:
+def test_a_member_id_whose_append_failed_is_not_given_out() -> None:
     rig = Rig()
     rig.refusing = CoordinatorNotAvailable()
     client = Client(rig)
@@ -332,7 +332,7 @@ def test_an_id_that_could_not_be_written_is_not_given_out() -> None:
     assert client.joined == JoinReply(member_id="", error=CoordinatorNotAvailable)
 
 
-def test_after_a_restart_members_go_on_with_their_work() -> None:
+def test_members_keep_their_assignments_after_a_restart() -> None:
     rig = Rig()
     first, second = Client(rig, "a"), Client(rig, "b")
     settled(rig, first, second)
@@ -340,7 +340,7 @@ def test_after_a_restart_members_go_on_with_their_work() -> None:
     rig.restart()
 
     assert isinstance(first.heartbeat(), HeartbeatReply)
-    assert second.sync().work == b"b"
+    assert second.sync().assignment == b"b"
     rig.pass_ms(SESSION_MS - 1)
     assert isinstance(first.heartbeat(), HeartbeatReply)
     rig.pass_ms(1)
@@ -348,7 +348,7 @@ def test_after_a_restart_members_go_on_with_their_work() -> None:
     assert isinstance(second.heartbeat(), UnknownMemberId)
 
 
-def test_a_rebalance_that_a_crash_cut_short_leaves_the_generation_before_it() -> None:
+def test_a_crash_during_a_rebalance_leaves_the_previous_generation() -> None:
     rig = Rig()
     first = Client(rig, "a")
     settled(rig, first)
@@ -364,7 +364,7 @@ def test_a_rebalance_that_a_crash_cut_short_leaves_the_generation_before_it() ->
     assert second.join().joined.error is UnknownMemberId
 
 
-def test_a_group_too_large_for_new_limits_forms_anew_after_a_restart() -> None:
+def test_a_group_that_exceeds_a_lowered_max_size_rebalances_after_a_restart() -> None:
     rig = Rig()
     first, second = Client(rig, "a"), Client(rig, "b")
     settled(rig, first, second)
@@ -377,7 +377,7 @@ def test_a_group_too_large_for_new_limits_forms_anew_after_a_restart() -> None:
     assert second.join().joined.error is GroupMaxSizeReached
 
 
-def test_whoever_waits_is_told_when_the_group_is_coordinated_elsewhere() -> None:
+def test_waiting_requests_fail_with_not_coordinator_when_the_group_moves() -> None:
     rig = Rig()
     joining = Client(rig, "a", group="g1").join()
     syncing, leader = Client(rig, "c", group="g2"), Client(rig, "b", group="g2")
@@ -396,10 +396,10 @@ def test_whoever_waits_is_told_when_the_group_is_coordinated_elsewhere() -> None
     assert joining.joined.error is None
 
 
-# What the log did not take is undone
+# Refused appends change nothing
 
 
-def test_a_group_that_could_not_be_deleted_goes_on() -> None:
+def test_a_group_survives_a_failed_append_of_its_deletion() -> None:
     rig = Rig()
     client = Client(rig)
     client._send_join()
@@ -415,7 +415,7 @@ def test_a_group_that_could_not_be_deleted_goes_on() -> None:
 
 
 def upgrading() -> ConsumerHeartbeat:
-    """A member with the consumer protocol comes to a classic group."""
+    """The heartbeat with which a member with the consumer protocol joins a classic group."""
     return ConsumerHeartbeat(
         group="g",
         member_id="m",
@@ -433,10 +433,10 @@ def upgrading() -> ConsumerHeartbeat:
     )
 
 
-def test_a_group_that_could_not_be_upgraded_goes_on_as_it_was() -> None:
+def test_a_group_survives_a_failed_append_of_its_upgrade() -> None:
     rig = Rig()
     first, second = Client(rig, "a"), Client(rig, "b")
-    settled(rig, first, second, work=NO_PARTITIONS)
+    settled(rig, first, second, assignment=NO_PARTITIONS)
     rig.refusing = CoordinatorNotAvailable()
 
     assert isinstance(rig.ask(upgrading()), CoordinatorNotAvailable)
@@ -450,10 +450,10 @@ def test_a_group_that_could_not_be_upgraded_goes_on_as_it_was() -> None:
     assert isinstance(second.heartbeat(), UnknownMemberId)
 
 
-def test_a_group_that_formed_and_could_not_be_upgraded_calls_its_members_again() -> None:
+def test_a_rebalancing_group_rebalances_again_after_a_failed_upgrade() -> None:
     rig = Rig()
     first, second = Client(rig, "a"), Client(rig, "b")
-    settled(rig, first, second, work=NO_PARTITIONS)
+    settled(rig, first, second, assignment=NO_PARTITIONS)
     first.join()
     rig.refusing = CoordinatorNotAvailable()
 
@@ -464,20 +464,20 @@ def test_a_group_that_formed_and_could_not_be_upgraded_calls_its_members_again()
     first.join()
     second.join()
     share(first, second)
-    assert (first.work, second.work) == (b"a", b"b")
+    assert (first.assignment, second.assignment) == (b"a", b"b")
 
 
-# Nothing changes before it is written
+# A decision changes nothing before it is applied
 
 
 def decide(rig: Rig, command: GroupCommand) -> Step:
-    """What the shard decides, and nobody carries out."""
+    """The step of a decision, which is not carried out."""
     step = rig.shard.decide(command, Ticket(1_000_000), rig.now_ms)
     assert step.events
     return step
 
 
-def test_an_assignment_changes_nothing_before_it_is_written() -> None:
+def test_an_assignment_changes_nothing_before_it_is_applied() -> None:
     rig = Rig()
     client = Client(rig, version=3).join()
     rig.pass_ms(DELAY_MS)
@@ -500,7 +500,7 @@ def test_an_assignment_changes_nothing_before_it_is_written() -> None:
     assert rig.shard.describe("g").members[0].assignment == b"all"
 
 
-def test_the_last_member_is_in_the_group_until_it_is_written_that_it_left() -> None:
+def test_the_last_member_stays_until_its_leave_is_applied() -> None:
     rig = Rig()
     client = Client(rig)
     settled(rig, client)
@@ -512,7 +512,7 @@ def test_the_last_member_is_in_the_group_until_it_is_written_that_it_left() -> N
     assert rig.state() == "Empty"
 
 
-def test_a_first_member_makes_no_group_before_it_is_written() -> None:
+def test_a_first_join_creates_no_group_before_it_is_applied() -> None:
     rig = Rig()
     join = JoinGroup(
         group="g",
@@ -534,7 +534,7 @@ def test_a_first_member_makes_no_group_before_it_is_written() -> None:
     assert rig.state() == "PreparingRebalance"
 
 
-def test_a_group_whose_step_is_refused_is_given_its_own_timers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_step_passes_each_group_only_its_own_timers(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
     settled(rig, Client(rig, "a", group="g1"))
     settled(rig, Client(rig, "b", group="g2"))

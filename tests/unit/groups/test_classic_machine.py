@@ -51,21 +51,21 @@ def classic_groups(shard: GroupShard) -> dict[str, ClassicGroup]:
 
 
 def identity(member: Member) -> str:
-    """A static member is its instance, under whatever id."""
+    """The identity of a member: the instance id of a static one, else the member id."""
     return member.group_instance_id or member.member_id
 
 
 class Groups(RuleBasedStateMachine):
-    """Clients that do anything at any time, with the ids and generations that they were ever told."""
+    """Clients that send any request at any time, with any id and generation that they ever received."""
 
     @initialize(max_size=st.sampled_from([2, 4, 100, 100]))
     def start(self, max_size: int) -> None:
         self.rig = Rig({"group.max.size": str(max_size)})
         self.member_ids: list[tuple[str, str | None]] = [("stranger", None), ("", None)]
         self.commands: dict[int, GroupCommand] = {}
-        self.work: dict[tuple[str, int], set[bytes]] = {}
-        """What the leader of each generation gave out; it says to whom."""
-        self.heard = 0
+        self.assignment: dict[tuple[str, int], set[bytes]] = {}
+        """The assignments that the leader of each generation sent; each names its member."""
+        self.checked = 0
 
     def ask(self, command: GroupCommand) -> int:
         ticket = self.rig.send(command)
@@ -74,19 +74,23 @@ class Groups(RuleBasedStateMachine):
         return ticket
 
     def hear(self) -> None:
-        """Learn what every response since tells, and check it."""
-        for ticket, reply in list(self.rig.replies.items())[self.heard :]:
-            self.heard += 1
+        """Check every response since the last check."""
+        for ticket, reply in list(self.rig.replies.items())[self.checked :]:
+            self.checked += 1
             command = self.commands.get(ticket)
             if isinstance(reply, JoinReply) and isinstance(command, JoinGroup) and reply.member_id:
                 self.member_ids.append((reply.member_id, command.group_instance_id))
                 if reply.error is None:
-                    assert reply.members == () or reply.leader == reply.member_id, "only a leader learns who is there"
+                    assert reply.members == () or reply.leader == reply.member_id, (
+                        "only the leader gets the list of members"
+                    )
             if isinstance(reply, SyncReply) and isinstance(command, SyncGroup):
                 whose = command.group_instance_id or command.member_id
-                assert reply.assignment in (b"", f"{command.generation}:{whose}".encode()), "work of somebody else"
-                assert not reply.assignment or reply.assignment in self.work[command.group, command.generation]
-                assert not reply.assignment or self.is_committed(command, reply), "told of what a crash can undo"
+                assert reply.assignment in (b"", f"{command.generation}:{whose}".encode()), (
+                    "the assignment of another member"
+                )
+                assert not reply.assignment or reply.assignment in self.assignment[command.group, command.generation]
+                assert not reply.assignment or self.is_committed(command, reply), "a crash could undo this assignment"
             if reply is ALL_COMMITTED:
                 assert isinstance(command, CommitOffsets)
                 [entry] = command.entries
@@ -94,7 +98,7 @@ class Groups(RuleBasedStateMachine):
                     isinstance(event, OffsetCommitted)
                     and (event.group, event.partition, event.offset) == (command.group, entry.partition, entry.offset)
                     for event in self.rig.log[: self.rig.committed]
-                ), "told of a commit that a crash can undo"
+                ), "a crash could undo this commit"
 
     def is_committed(self, command: SyncGroup, reply: SyncReply) -> bool:
         return any(
@@ -105,11 +109,11 @@ class Groups(RuleBasedStateMachine):
         )
 
     def somebody(self, group: str, data: st.DataObject) -> tuple[str, str | None]:
-        """An id that was ever given out, more often one that counts."""
+        """Any id that was given out, preferably a current one."""
         members = [(member.member_id, member.group_instance_id) for member in self.members(group)]
         return data.draw(st.sampled_from(members or self.member_ids) | st.sampled_from(self.member_ids))
 
-    # What clients do
+    # Requests of clients
 
     @rule(
         group=st.sampled_from(GROUPS),
@@ -183,17 +187,19 @@ class Groups(RuleBasedStateMachine):
 
     @rule(data=st.data(), group=st.sampled_from(GROUPS))
     def members_sync(self, data: st.DataObject, group: str) -> None:
-        """Some, in any order; leaders that are among them assign work that says whose it is."""
+        """Some clients sync, in any order; a leader's assignments name their members."""
         for member in data.draw(st.permutations(self.members(group)))[data.draw(st.integers(0, 1)) :]:
             found = classic_groups(self.rig.shard)[group]
             generation = found.rebalance.generation - (data.draw(st.integers(0, 9)) == 0)
-            work = {other.member_id: f"{generation}:{identity(other)}".encode() for other in found.rebalance.members}
+            assignment = {
+                other.member_id: f"{generation}:{identity(other)}".encode() for other in found.rebalance.members
+            }
             leads = (
                 member.member_id == found.rebalance.members.leader
                 and found.rebalance.state.value == "CompletingRebalance"
             )
             if leads and generation == found.rebalance.generation:
-                self.work.setdefault((group, generation), set()).update(work.values())
+                self.assignment.setdefault((group, generation), set()).update(assignment.values())
             self.ask(
                 SyncGroup(
                     group=group,
@@ -202,7 +208,7 @@ class Groups(RuleBasedStateMachine):
                     generation=generation,
                     protocol_type=None,
                     protocol=None,
-                    assignments=tuple(work.items()),
+                    assignments=tuple(assignment.items()),
                 )
             )
 
@@ -239,11 +245,11 @@ class Groups(RuleBasedStateMachine):
             )
         )
 
-    # What happens
+    # Time and faults
 
     @rule(group=st.sampled_from(GROUPS), data=st.data(), refuses=st.sampled_from([False, False, True]))
     def a_generation_begins_and_settles(self, group: str, data: st.DataObject, refuses: bool) -> None:
-        """Or does not settle, as the log refuses the assignment."""
+        """The append of the assignment may also be refused."""
         self.everybody_joins_again(group)
         self.time_passes(3000)
         before, self.rig.refusing = self.rig.refusing, CoordinatorNotAvailable() if refuses else self.rig.refusing
@@ -289,7 +295,7 @@ class Groups(RuleBasedStateMachine):
     @rule(data=st.data(), moves=st.booleans())
     @precondition(lambda self: self.rig.tickets % 8 == 3)
     def what_was_not_committed_is_lost(self, data: st.DataObject, moves: bool) -> None:
-        """All of it, or the end of it: the broker died, or another leads."""
+        """Uncommitted events survive in part: the broker died, or another broker leads."""
         survives = data.draw(st.integers(0, len(self.rig.log) - self.rig.committed))
         if moves:
             self.rig.lose_leadership(survives)
@@ -297,7 +303,7 @@ class Groups(RuleBasedStateMachine):
             self.rig.crash(survives)
         self.hear()
 
-    # What is always so
+    # Invariants
 
     def members(self, group: str) -> list[Member]:
         found = classic_groups(self.rig.shard).get(group)
@@ -327,10 +333,10 @@ class Groups(RuleBasedStateMachine):
                 assert JoinDeadline(name) in self.rig.timers, "a rebalance has an end"
             if group.rebalance.unsynced:
                 due.add(SyncDeadline(name))
-                assert SyncDeadline(name) in self.rig.timers, "members have to ask for their work in time"
+                assert SyncDeadline(name) in self.rig.timers, "members have to sync in time"
             for member in group.rebalance.members:
                 watched = SessionEnd(name, member.member_id) in self.rig.timers
-                assert watched or (member.awaits and not member.is_new), "silence is noticed"
+                assert watched or (member.awaits and not member.is_new), "a session has a timer"
                 assert not watched or self.rig.timers[SessionEnd(name, member.member_id)] == member.session.timer_ms
         assert self.rig.membership_timers <= due
 
@@ -361,13 +367,13 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def nothing_waits_for_ever(self) -> None:
-        """A group that is not at rest goes on by itself: something is due."""
+        """A rebalancing group makes progress without requests: it has a timer."""
         for name, group in classic_groups(self.rig.shard).items():
             if group.rebalance.state.value == "CompletingRebalance":
                 assert SyncDeadline(name) in self.rig.timers or not group.rebalance.unsynced
 
     def teardown(self) -> None:
-        """Left alone, every group ends empty, everybody is answered and no timer is left."""
+        """Without requests, every group becomes empty, every request gets a response, and no timer is left."""
         if not hasattr(self, "rig"):
             return
         self.rig.refusing, self.rig.holding = None, False

@@ -1,4 +1,4 @@
-"""Static members: an instance may go and come back, and there is only one of it at a time."""
+"""Static members: an instance may leave and return, and exists once at a time."""
 
 import pytest
 from tests.unit.groups.rig import DELAY_MS, REBALANCE_MS, SESSION_MS, Client, Rig, settled, share
@@ -13,7 +13,7 @@ from penstock.model.generated_errors import (
 )
 
 
-def test_a_static_member_needs_no_id_to_join_with() -> None:
+def test_a_static_member_joins_without_a_member_id() -> None:
     rig = Rig()
     client = Client(rig, instance="i1").join()
     assert client.waits_to_join
@@ -24,7 +24,7 @@ def test_a_static_member_needs_no_id_to_join_with() -> None:
     assert [member.group_instance_id for member in client.joined.members] == ["i1"]
 
 
-def test_an_instance_that_comes_back_gets_its_work_without_a_rebalance() -> None:
+def test_a_returning_instance_gets_its_assignment_without_a_rebalance() -> None:
     rig = Rig()
     leader, follower = Client(rig, "a", instance="i1"), Client(rig, "b", instance="i2")
     settled(rig, leader, follower)
@@ -35,11 +35,11 @@ def test_an_instance_that_comes_back_gets_its_work_without_a_rebalance() -> None
     assert back.joined.generation == 1
     assert back.member_id != follower.member_id
     assert not back.joined.skip_assignment
-    assert back.sync().work == b"b"
+    assert back.sync().assignment == b"b"
     assert isinstance(leader.heartbeat(), HeartbeatReply)
 
 
-def test_the_new_id_of_an_instance_is_written() -> None:
+def test_the_new_member_id_of_an_instance_is_persisted() -> None:
     rig = Rig()
     client = Client(rig, "a", instance="i1")
     settled(rig, client)
@@ -54,7 +54,7 @@ def test_the_new_id_of_an_instance_is_written() -> None:
     assert isinstance(client.heartbeat(), FencedInstanceId)
 
 
-def test_a_leader_that_comes_back_is_told_to_leave_the_work_as_it_is() -> None:
+def test_a_returning_leader_skips_the_assignment() -> None:
     rig = Rig()
     leader, follower = Client(rig, "a", instance="i1"), Client(rig, "b", instance="i2")
     settled(rig, leader, follower)
@@ -66,7 +66,7 @@ def test_a_leader_that_comes_back_is_told_to_leave_the_work_as_it_is() -> None:
     assert {member.group_instance_id for member in back.joined.members} == {"i1", "i2"}
 
 
-def test_a_leader_that_could_not_be_told_so_is_not_told_that_it_leads() -> None:
+def test_before_version_9_a_returning_leader_does_not_learn_that_it_leads() -> None:
     rig = Rig()
     leader, follower = Client(rig, "a", instance="i1"), Client(rig, "b", instance="i2")
     settled(rig, leader, follower)
@@ -76,10 +76,10 @@ def test_a_leader_that_could_not_be_told_so_is_not_told_that_it_leads() -> None:
     assert not back.joined.skip_assignment
     assert back.joined.members == ()
     assert back.joined.leader == leader.member_id
-    assert back.sync().work == b"a"
+    assert back.sync().assignment == b"a"
 
 
-def test_the_instance_that_was_replaced_is_fenced() -> None:
+def test_a_replaced_instance_is_fenced() -> None:
     rig = Rig()
     old = Client(rig, "a", instance="i1")
     settled(rig, old)
@@ -93,7 +93,7 @@ def test_the_instance_that_was_replaced_is_fenced() -> None:
     assert [member.error for member in reply.members] == [FencedInstanceId]  # type: ignore[union-attr]
 
 
-def test_an_instance_replaced_while_it_waits_to_join_is_answered() -> None:
+def test_the_waiting_join_of_a_replaced_instance_is_fenced() -> None:
     rig = Rig()
     old = Client(rig, "a", instance="i1").join()
 
@@ -105,7 +105,7 @@ def test_an_instance_replaced_while_it_waits_to_join_is_answered() -> None:
     assert len(back.joined.members) == 1
 
 
-def test_an_instance_replaced_while_it_waits_to_sync_is_answered_and_the_group_forms_anew() -> None:
+def test_the_waiting_sync_of_a_replaced_instance_is_fenced_and_the_group_rebalances() -> None:
     rig = Rig()
     leader, old = Client(rig, "a", instance="i1").join(), Client(rig, "b", instance="i2").join()
     rig.pass_ms(2 * DELAY_MS)
@@ -118,10 +118,10 @@ def test_an_instance_replaced_while_it_waits_to_sync_is_answered_and_the_group_f
     assert isinstance(leader.heartbeat(), RebalanceInProgress)
     leader.join()
     share(leader, back)
-    assert back.work == b"b"
+    assert back.assignment == b"b"
 
 
-def test_an_instance_that_changes_how_the_work_is_shared_out_calls_a_rebalance() -> None:
+def test_an_instance_that_changes_the_assignment_protocol_triggers_a_rebalance() -> None:
     rig = Rig()
     both = (("range", b""), ("sticky", b""))
     first, second = Client(rig, "a", instance="i1", protocols=both), Client(rig, "b", instance="i2", protocols=both)
@@ -135,7 +135,7 @@ def test_an_instance_that_changes_how_the_work_is_shared_out_calls_a_rebalance()
     assert back.joined.protocol == "sticky"
 
 
-def test_a_static_member_that_is_away_keeps_its_place_for_its_session() -> None:
+def test_an_absent_static_member_stays_until_its_session_ends() -> None:
     rig = Rig()
     first, second = Client(rig, "a", instance="i1"), Client(rig, "b", instance="i2", session_ms=2 * REBALANCE_MS)
     settled(rig, first, second)
@@ -152,7 +152,7 @@ def test_a_static_member_that_is_away_keeps_its_place_for_its_session() -> None:
     )
 
 
-def test_when_only_absent_static_members_are_left_the_group_waits_for_one() -> None:
+def test_a_group_of_absent_static_members_waits_for_one_to_join() -> None:
     rig = Rig()
     leader, away = Client(rig, "a"), Client(rig, "b", instance="i2", session_ms=5 * REBALANCE_MS)
     settled(rig, leader, away)
@@ -166,7 +166,7 @@ def test_when_only_absent_static_members_are_left_the_group_waits_for_one() -> N
     assert back.joined.generation == 2
 
 
-def test_a_static_member_is_out_when_its_session_ends() -> None:
+def test_a_static_member_is_removed_when_its_session_ends() -> None:
     rig = Rig()
     client = Client(rig, instance="i1")
     settled(rig, client)
@@ -178,7 +178,7 @@ def test_a_static_member_is_out_when_its_session_ends() -> None:
 
 
 @pytest.mark.parametrize("names_its_id", [True, False])
-def test_an_operator_can_make_static_members_leave(names_its_id: bool) -> None:
+def test_an_operator_can_remove_static_members(names_its_id: bool) -> None:
     rig = Rig()
     first, second = Client(rig, "a", instance="i1"), Client(rig, "b", instance="i2")
     settled(rig, first, second)
@@ -207,7 +207,7 @@ def test_an_operator_can_make_static_members_leave(names_its_id: bool) -> None:
     assert isinstance(second.heartbeat(), RebalanceInProgress)
 
 
-def test_a_leave_that_names_nobody_right_changes_nothing() -> None:
+def test_a_leave_of_unknown_members_changes_nothing() -> None:
     rig = Rig()
     client = Client(rig)
     settled(rig, client)
@@ -217,21 +217,21 @@ def test_a_leave_that_names_nobody_right_changes_nothing() -> None:
     assert isinstance(client.heartbeat(), HeartbeatReply)
 
 
-def test_an_instance_whose_return_could_not_be_written_has_to_try_again() -> None:
+def test_a_replacement_whose_append_failed_can_be_retried() -> None:
     rig = Rig()
     client = Client(rig, "a", instance="i1")
     settled(rig, client)
     rig.refusing = CoordinatorNotAvailable()
     back = Client(rig, "a", instance="i1").join()
     assert back.joined == JoinReply(member_id="", error=CoordinatorNotAvailable)
-    assert isinstance(client.heartbeat(), HeartbeatReply), "nobody has taken its place"
+    assert isinstance(client.heartbeat(), HeartbeatReply), "it was not replaced"
     rig.refusing = None
 
     assert back.join().joined.error is None
-    assert back.sync().work == b"a"
+    assert back.sync().assignment == b"a"
 
 
-def test_a_static_member_that_comes_back_before_it_asked_for_its_work_still_has_to() -> None:
+def test_an_instance_that_returns_before_it_synced_still_has_to_sync() -> None:
     rig = Rig()
     leader, follower = Client(rig, "a", instance="i1").join(), Client(rig, "b", instance="i2").join()
     rig.pass_ms(2 * DELAY_MS)
@@ -245,7 +245,7 @@ def test_a_static_member_that_comes_back_before_it_asked_for_its_work_still_has_
     assert isinstance(back.heartbeat(), UnknownMemberId)
 
 
-def test_a_replacement_that_the_log_refuses_again_and_again_keeps_no_silent_member() -> None:
+def test_repeatedly_refused_replacements_keep_no_silent_member() -> None:
     rig = Rig()
     silent, replaced = Client(rig, "a"), Client(rig, "b", instance="i2")
     settled(rig, silent, replaced)

@@ -1,4 +1,4 @@
-"""Who may commit and fetch offsets in a group with the consumer protocol."""
+"""Validation of offset commits and fetches in a group with the consumer protocol."""
 
 import pytest
 from tests.unit.groups.consumer_rig import Rig, assigned, classic_join, topic_id
@@ -28,14 +28,14 @@ def validate(
     return validation.check
 
 
-def test_a_member_commits_what_it_likes_in_its_own_epoch() -> None:
+def test_a_member_may_commit_any_partition_in_its_current_epoch() -> None:
     rig = Rig()
     rig.join("m1", "a")
 
     assert validate(rig, "m1", 2) is None
 
 
-def test_an_empty_group_takes_commits_of_anybody_without_epoch() -> None:
+def test_an_empty_group_accepts_commits_without_an_epoch() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.leave("m1")
@@ -58,7 +58,7 @@ def test_an_empty_group_takes_commits_of_anybody_without_epoch() -> None:
         ),
     ],
 )
-def test_a_commit_that_no_member_makes_is_refused(
+def test_an_invalid_commit_is_rejected_with_kafkas_message(
     member_id: str, epoch: int, version: int, error: type[BrokerError], text: str
 ) -> None:
     rig = Rig()
@@ -70,7 +70,7 @@ def test_a_commit_that_no_member_makes_is_refused(
     assert str(raised.value) == text
 
 
-def test_a_transaction_need_not_say_who_commits() -> None:
+def test_a_transactional_commit_need_not_name_a_member() -> None:
     rig = Rig()
     rig.join("m1", "a")
 
@@ -78,7 +78,7 @@ def test_a_transaction_need_not_say_who_commits() -> None:
     assert validate(rig, "m1", 2, transactional=True, version=3) is None
 
 
-def test_an_older_epoch_commits_what_the_member_has_had_since_then() -> None:
+def test_an_older_epoch_may_commit_partitions_owned_since_then() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.join("m2", "a")
@@ -100,7 +100,7 @@ def test_an_older_epoch_commits_what_the_member_has_had_since_then() -> None:
     assert str(elsewhere) == "Partition b-0 is not assigned or pending revocation for member."
 
 
-def test_what_is_to_be_given_back_can_still_be_committed() -> None:
+def test_partitions_being_revoked_can_still_be_committed() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.join("m2", "a")
@@ -114,7 +114,7 @@ def test_what_is_to_be_given_back_can_still_be_committed() -> None:
     assert validate(rig, "m1", 2) is None
 
 
-def test_a_classic_member_has_a_generation_instead() -> None:
+def test_a_classic_member_commits_with_a_generation() -> None:
     rig = Rig()
     rig.join("m1", "a")
     joined = rig.ask(classic_join("c1"))
@@ -124,7 +124,7 @@ def test_a_classic_member_has_a_generation_instead() -> None:
         validate(rig, "c1", 9, version=2)
 
 
-def test_a_fetch_is_checked_only_where_it_says_who_asks() -> None:
+def test_a_fetch_is_validated_only_if_it_names_a_member() -> None:
     rig = Rig()
     rig.join("m1", "a")
     group = rig.group()
@@ -148,7 +148,7 @@ def test_only_an_empty_group_can_be_deleted() -> None:
     rig.group().validate_delete()
 
 
-def test_a_group_knows_which_topics_it_reads() -> None:
+def test_a_group_is_subscribed_by_name_and_by_pattern() -> None:
     rig = Rig()
     rig.topics.counts["bc"] = 1
     rig.join("m1", "a", regex="b.*")

@@ -1,4 +1,4 @@
-"""Members of a group with the consumer protocol come, follow their target and go."""
+"""Members of a group with the consumer protocol join, reconcile and leave."""
 
 import pytest
 from tests.unit.groups.consumer_rig import Rig, Topics, assigned, refusal_of
@@ -13,10 +13,10 @@ from penstock.groups.consumer.events import (
 from penstock.groups.consumer.responses import ConsumerHeartbeatReply
 from penstock.model.generated_errors import CoordinatorNotAvailable
 
-# Joining and sharing
+# Joining and reconciliation
 
 
-def test_the_first_member_gets_everything_with_its_first_response() -> None:
+def test_the_first_member_gets_all_partitions_in_its_first_response() -> None:
     rig = Rig()
 
     reply = rig.join("m1", "a")
@@ -26,7 +26,7 @@ def test_the_first_member_gets_everything_with_its_first_response() -> None:
     assert rig.state == "Stable"
 
 
-def test_a_join_is_written_as_kafka_writes_it() -> None:
+def test_a_join_appends_the_same_records_as_kafka() -> None:
     rig = Rig()
 
     rig.join("m1", "a")
@@ -40,7 +40,7 @@ def test_a_join_is_written_as_kafka_writes_it() -> None:
     ]
 
 
-def test_a_second_member_waits_until_the_first_has_given_back_its_part() -> None:
+def test_a_second_member_gets_partitions_after_the_first_revoked_them() -> None:
     rig = Rig()
     first = assigned(rig.join("m1", "a"))
 
@@ -52,7 +52,7 @@ def test_a_second_member_waits_until_the_first_has_given_back_its_part() -> None
     kept = assigned(revoked)
     assert first is not None
     assert kept is not None
-    assert revoked.member_epoch == 2, "it stays in its epoch until it has given back"
+    assert revoked.member_epoch == 2, "it stays in its epoch until it has revoked"
     assert kept < first
     assert len(kept) == 3
     assert assigned(rig.beat("m2", 3)) is None, "not before the first has acknowledged"
@@ -64,7 +64,7 @@ def test_a_second_member_waits_until_the_first_has_given_back_its_part() -> None
     assert rig.state == "Stable"
 
 
-def test_a_member_that_still_lists_what_it_is_to_give_back_has_not_given_it_back() -> None:
+def test_a_revocation_is_not_acknowledged_while_the_partitions_are_listed() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.join("m2", "a")
@@ -76,7 +76,7 @@ def test_a_member_that_still_lists_what_it_is_to_give_back_has_not_given_it_back
     assert assigned(rig.beat("m2", 3)) is None
 
 
-def test_an_assignment_is_told_only_when_it_changed_or_was_asked_for_in_full() -> None:
+def test_the_assignment_is_sent_only_if_it_changed_or_on_a_full_request() -> None:
     rig = Rig()
     rig.join("m1", "a")
 
@@ -86,7 +86,7 @@ def test_an_assignment_is_told_only_when_it_changed_or_was_asked_for_in_full() -
     assert assigned(full) == set(range(6))
 
 
-def test_a_quiet_heartbeat_writes_nothing() -> None:
+def test_a_heartbeat_without_changes_appends_nothing() -> None:
     rig = Rig()
     rig.join("m1", "a")
     written = len(rig.log)
@@ -105,7 +105,7 @@ def test_before_version_1_the_coordinator_chooses_the_member_id() -> None:
     assert rig.beat("id-1", 2).member_epoch == 2
 
 
-def test_a_member_without_subscription_is_a_member_all_the_same() -> None:
+def test_a_member_without_a_subscription_can_join() -> None:
     rig = Rig()
 
     reply = rig.join("m1")
@@ -114,7 +114,7 @@ def test_a_member_without_subscription_is_a_member_all_the_same() -> None:
     assert rig.group().member_count == 1
 
 
-def test_topics_that_do_not_exist_yet_are_assigned_when_they_do() -> None:
+def test_topics_are_assigned_once_they_are_created() -> None:
     rig = Rig(Topics())
     assert assigned(rig.join("m1", "a")) == set()
 
@@ -123,7 +123,7 @@ def test_topics_that_do_not_exist_yet_are_assigned_when_they_do() -> None:
     assert assigned(rig.beat("m1", 2)) == {0, 1}
 
 
-def test_members_with_other_topics_share_what_both_read() -> None:
+def test_members_with_different_subscriptions_share_common_topics() -> None:
     rig = Rig(Topics(a=2, b=2))
     rig.join("m1", "a")
     rig.join("m2", "a", "b")
@@ -139,7 +139,7 @@ def test_members_with_other_topics_share_what_both_read() -> None:
 # Assignors
 
 
-def test_the_assignor_that_most_members_ask_for_is_taken() -> None:
+def test_the_assignor_that_most_members_ask_for_is_used() -> None:
     rig = Rig(Topics(a=4, b=4))
 
     rig.join("m1", "a", "b", assignor="range")
@@ -159,7 +159,7 @@ def test_the_first_configured_assignor_is_the_default() -> None:
     assert rig.group().described_consumer().assignor == "range"
 
 
-def test_an_assignor_that_is_not_offered_is_refused() -> None:
+def test_an_unsupported_assignor_is_rejected() -> None:
     rig = Rig()
 
     reply = rig.join("m1", "a", assignor="sticky")
@@ -173,7 +173,7 @@ def test_an_assignor_that_is_not_offered_is_refused() -> None:
 # Epochs
 
 
-def test_an_epoch_that_was_never_given_is_fenced() -> None:
+def test_a_future_epoch_is_fenced() -> None:
     rig = Rig()
     rig.join("m1", "a")
 
@@ -197,7 +197,7 @@ def test_an_old_epoch_is_fenced() -> None:
     assert "smaller member epoch (1)" in text
 
 
-def test_the_epoch_before_is_taken_from_a_member_that_has_nothing_else() -> None:
+def test_the_previous_epoch_is_accepted_from_a_member_with_only_current_partitions() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.join("m2", "a")
@@ -207,11 +207,11 @@ def test_the_epoch_before_is_taken_from_a_member_that_has_nothing_else() -> None
 
     lost_response = rig.beat("m1", 2, owned={"a": kept})
     assert lost_response.member_epoch == 3
-    assert refusal_of(rig.beat("m1", 2))[0] == "FENCED_MEMBER_EPOCH", "it does not say what it has"
+    assert refusal_of(rig.beat("m1", 2))[0] == "FENCED_MEMBER_EPOCH", "it does not list its partitions"
     assert refusal_of(rig.beat("m1", 2, owned={"a": range(6)}))[0] == "FENCED_MEMBER_EPOCH"
 
 
-def test_a_fenced_member_joins_again_with_its_id() -> None:
+def test_a_fenced_member_rejoins_with_its_id() -> None:
     rig = Rig()
     rig.join("m1", "a")
 
@@ -227,7 +227,7 @@ def test_a_fenced_member_joins_again_with_its_id() -> None:
         ("nobody", -1, "Member nobody is not a member of group g."),
     ],
 )
-def test_strangers_are_unknown(member_id: str, epoch: int, text: str) -> None:
+def test_an_unknown_member_id_is_rejected(member_id: str, epoch: int, text: str) -> None:
     rig = Rig()
     rig.join("m1", "a")
 
@@ -241,7 +241,7 @@ def test_a_group_that_does_not_exist_is_not_found() -> None:
     assert refusal_of(rig.leave("m1")) == ("GROUP_ID_NOT_FOUND", "Group g not found.")
 
 
-def test_a_full_group_takes_nobody_new() -> None:
+def test_a_full_group_rejects_new_members() -> None:
     rig = Rig(group_consumer_max_size=1)
     rig.join("m1", "a")
 
@@ -252,7 +252,7 @@ def test_a_full_group_takes_nobody_new() -> None:
     assert rig.join("m1", "a").member_epoch == 2
 
 
-# Requests that make no sense
+# Invalid requests
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_a_full_group_takes_nobody_new() -> None:
         ({"epoch": -3}, "MemberEpoch is invalid."),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused(fields: dict[str, object], text: str) -> None:
+def test_an_invalid_request_is_rejected(fields: dict[str, object], text: str) -> None:
     rig = Rig()
     request = {"member_id": "m1", "epoch": 0, "timeout_ms": 60_000, "topics": ["a"], "owned": {}, **fields}
 
@@ -285,10 +285,10 @@ def test_a_request_that_makes_no_sense_is_refused(fields: dict[str, object], tex
     assert rig.log == []
 
 
-# Leaving and silence
+# Leaving and session timeouts
 
 
-def test_who_leaves_makes_room() -> None:
+def test_the_partitions_of_a_leaving_member_are_reassigned() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.join("m2", "a")
@@ -300,7 +300,7 @@ def test_who_leaves_makes_room() -> None:
     assert rig.state == "Stable"
 
 
-def test_when_the_last_has_left_the_group_is_empty_and_can_be_forgotten() -> None:
+def test_a_group_whose_last_member_left_is_empty_and_can_be_deleted() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.leave("m1")
@@ -312,7 +312,7 @@ def test_when_the_last_has_left_the_group_is_empty_and_can_be_forgotten() -> Non
     assert rig.shard.list_groups() == []
 
 
-def test_a_silent_member_is_out_when_its_session_ends() -> None:
+def test_a_member_without_heartbeats_is_fenced_when_its_session_ends() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.join("m2", "a")
@@ -325,7 +325,7 @@ def test_a_silent_member_is_out_when_its_session_ends() -> None:
     assert assigned(rig.beat("m2", 3)) == set(range(6))
 
 
-def test_a_member_that_does_not_give_back_in_time_is_fenced() -> None:
+def test_a_member_that_does_not_revoke_in_time_is_fenced() -> None:
     rig = Rig()
     rig.join("m1", "a", timeout_ms=10_000)
     rig.join("m2", "a")
@@ -340,7 +340,7 @@ def test_a_member_that_does_not_give_back_in_time_is_fenced() -> None:
     assert assigned(rig.beat("m2", 3)) == set(range(6))
 
 
-def test_a_member_that_gave_back_in_time_is_not_fenced() -> None:
+def test_a_member_that_revoked_in_time_is_not_fenced() -> None:
     rig = Rig()
     rig.join("m1", "a", timeout_ms=10_000)
     rig.join("m2", "a")
@@ -356,7 +356,7 @@ def test_a_member_that_gave_back_in_time_is_not_fenced() -> None:
 # Subscriptions and topics that change
 
 
-def test_a_topic_no_longer_subscribed_is_given_back_at_once() -> None:
+def test_a_topic_no_longer_subscribed_is_revoked_at_once() -> None:
     rig = Rig(Topics(a=2, b=2), assignment_interval_ms=60_000)
     rig.join("m1", "a", "b")
 
@@ -366,7 +366,7 @@ def test_a_topic_no_longer_subscribed_is_given_back_at_once() -> None:
     assert reply.member_epoch == 2, "there is no new target yet"
 
 
-def test_a_topic_that_grew_is_assigned_anew() -> None:
+def test_added_partitions_are_assigned() -> None:
     rig = Rig()
     rig.join("m1", "a")
 
@@ -375,7 +375,7 @@ def test_a_topic_that_grew_is_assigned_anew() -> None:
     assert assigned(rig.beat("m1", 2)) == set(range(8))
 
 
-def test_a_deleted_topic_is_taken_away() -> None:
+def test_a_deleted_topic_is_revoked() -> None:
     rig = Rig(Topics(a=2, b=2))
     rig.join("m1", "a", "b")
 
@@ -385,7 +385,7 @@ def test_a_deleted_topic_is_taken_away() -> None:
     assert (assigned(reply, "a"), assigned(reply, "b")) == ({0, 1}, set())
 
 
-def test_other_topics_leave_a_group_alone() -> None:
+def test_a_change_of_other_topics_does_not_affect_a_group() -> None:
     rig = Rig()
     rig.join("m1", "a")
     written = len(rig.log)
@@ -395,7 +395,7 @@ def test_other_topics_leave_a_group_alone() -> None:
     assert len(rig.log) == written
 
 
-def test_a_rack_that_moved_is_a_change() -> None:
+def test_a_changed_rack_raises_the_group_epoch() -> None:
     rig = Rig()
     rig.join("m1", "a")
 
@@ -405,12 +405,12 @@ def test_a_rack_that_moved_is_a_change() -> None:
     assert rig.group().described_consumer().group_epoch == 3
 
 
-def test_a_member_that_could_not_be_fenced_is_fenced_when_another_session_has_ended() -> None:
+def test_a_member_whose_fencing_was_refused_is_fenced_after_another_session() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.refusing = CoordinatorNotAvailable()
     rig.pass_ms(45_000)
-    assert rig.group().member_count == 1, "the log did not take it"
+    assert rig.group().member_count == 1, "the append failed"
     rig.refusing = None
 
     rig.pass_ms(45_000)

@@ -1,4 +1,4 @@
-"""Random lives of groups with the consumer protocol, with clients that keep the protocol's rules.
+"""Groups with the consumer protocol under random requests and faults, with clients that follow the protocol.
 
 At every moment no partition has two owners; when nothing changes any more, everybody has what the target says and every
 partition has an owner; and the log alone tells all of it.
@@ -38,7 +38,7 @@ Slot = tuple[TopicId, int]
 
 @dataclass
 class Client:
-    """A member as its client is: it revokes before it acknowledges, and takes only what it was told."""
+    """A client with the consumer protocol: it revokes before it acknowledges, and owns only assigned partitions."""
 
     member_id: str
     topics: tuple[str, ...] = ()
@@ -47,9 +47,9 @@ class Client:
     assignor: str | None = None
     epoch: int = 0
     owned: set[Slot] = field(default_factory=set)
-    told: set[Slot] = field(default_factory=set)
+    assigned: set[Slot] = field(default_factory=set)
     unsure: bool = True
-    """Something went wrong since the last response: the next heartbeat says everything."""
+    """A request failed since the last response: the next heartbeat has all fields."""
 
     def request(self) -> object:
         indexes: dict[TopicId, list[int]] = {}
@@ -68,40 +68,40 @@ class Client:
         owned = tuple((topic, tuple(partitions)) for topic, partitions in indexes.items())
         return command.__class__(**{**{f: getattr(command, f) for f in command.__slots__}, "owned": owned})
 
-    def hear(self, reply: ConsumerHeartbeatReply) -> None:
+    def receive(self, reply: ConsumerHeartbeatReply) -> None:
         self.epoch = reply.member_epoch
         self.unsure = False
         if reply.assignment is not None:
-            self.told = {(topic, partition) for topic, partitions in reply.assignment for partition in partitions}
+            self.assigned = {(topic, partition) for topic, partitions in reply.assignment for partition in partitions}
 
     def follow(self) -> None:
-        """Give up first; take when there is nothing left to give up, and that has been acknowledged."""
-        if self.owned - self.told:
-            self.owned &= self.told
+        """Revoke first; take new partitions once there is nothing to revoke and that has been acknowledged."""
+        if self.owned - self.assigned:
+            self.owned &= self.assigned
         else:
-            self.owned = set(self.told)
+            self.owned = set(self.assigned)
 
     def start_over(self) -> None:
-        self.epoch, self.owned, self.told, self.unsure = 0, set(), set(), True
+        self.epoch, self.owned, self.assigned, self.unsure = 0, set(), set(), True
 
 
 @dataclass
 class ClassicClient:
-    """A member with the classic protocol. An eager one gives up everything before it joins again."""
+    """A member with the classic protocol. An eager one revokes all its partitions before it rejoins."""
 
     member_id: str
     topics: tuple[str, ...]
     eager: bool
     generation: int = -1
     owned: set[Slot] = field(default_factory=set)
-    told: set[Slot] = field(default_factory=set)
+    assigned: set[Slot] = field(default_factory=set)
     joins: bool = True
     syncs: bool = False
 
     def request(self, names: dict[TopicId, str]) -> JoinGroup:
         if self.eager:
             self.owned = set()
-        self.told = set(self.owned)
+        self.assigned = set(self.owned)
         held: dict[str, list[int]] = {}
         for topic, partition in sorted(self.owned):
             if topic in names:
@@ -109,15 +109,15 @@ class ClassicClient:
         return classic_join(self.member_id, self.topics, owned=dict(held.items()))
 
     def follow(self) -> None:
-        """Give up what it was not told, which takes joining again; and take what it was told."""
+        """Revoke partitions that are not assigned, which takes a rejoin, and take those that are."""
         if self.syncs:
             return
-        if self.owned - self.told:
+        if self.owned - self.assigned:
             self.joins = True
-        self.owned = set(self.told)
+        self.owned = set(self.assigned)
 
     def start_over(self) -> None:
-        self.generation, self.owned, self.told, self.joins, self.syncs = -1, set(), set(), True, False
+        self.generation, self.owned, self.assigned, self.joins, self.syncs = -1, set(), set(), True, False
 
 
 subscriptions = st.one_of(
@@ -128,7 +128,7 @@ subscriptions = st.one_of(
 
 
 class ConsumerGroupMachine(RuleBasedStateMachine):
-    """Clients come, beat, go silent and go; topics change; the coordinator forgets everything but its log."""
+    """Clients join, send heartbeats, stop and leave; topics change; the coordinator loads from its log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             client.unsure = True
         elif isinstance(reply, BrokerError):
             if reply.name == "UNRELEASED_INSTANCE_ID":
-                # Its own first join, whose answer was lost: it has to wait until that session ends.
+                # Its own first join, whose response was lost: it has to wait until that session ends.
                 client.start_over()
                 return
             if isinstance(reply, CoordinatorNotAvailable):
@@ -189,7 +189,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             assert reply.name in ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"), reply
             client.start_over()
         else:
-            client.hear(reply)
+            client.receive(reply)
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
@@ -234,7 +234,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.clients) > 2)
     @rule(data=st.data())
     def crash(self, data: st.DataObject) -> None:
-        """A client is gone without a word; its partitions are nobody's work from now on."""
+        """A client dies; it no longer owns its partitions."""
         self.clients.remove(self.client(data))
 
     # Classic clients
@@ -265,14 +265,14 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.rig.ask(classic_leave(LeavingMember(member_id=client.member_id)))
 
     def act_once(self, client: ClassicClient, *, lost: bool = False) -> None:
-        """Whatever is next for a classic client: join, sync or say that it is alive."""
+        """The next request of a classic client: join, sync or heartbeat."""
         if not self.has_members():
             client.start_over()
             return  # It would begin a classic group, which is another story.
         if client.joins:
             group = self.group()
             if group is not None and client.member_id not in group.state.members:
-                client.owned = set()  # Fenced without having heard of it: what it did since is refused.
+                client.owned = set()  # Fenced without a response: its commits since then are rejected.
             reply = self.rig.ask(client.request({self.rig.topics.topic_id(n): n for n in self.rig.topics.counts}))
         elif client.syncs:
             reply = self.rig.ask(classic_sync(client.member_id, client.generation))
@@ -291,23 +291,23 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             client.generation, client.joins, client.syncs = reply.generation, False, True
         elif isinstance(reply, SyncReply):
             client.syncs = False
-            told = read_assignment(reply.assignment).partitions
-            client.told = {(self.rig.topics.topic_id(name), p) for name, partitions in told for p in partitions}
+            named = read_assignment(reply.assignment).partitions
+            client.assigned = {(self.rig.topics.topic_id(name), p) for name, partitions in named for p in partitions}
 
     def has_members(self) -> bool:
         group = self.group()
         return group is not None and not group.empty
 
-    # The world
+    # Time and faults
 
     @rule(span_ms=st.sampled_from([100, 1_000, 1_000, 4_000, 4_000, 46_000]))
     def pass_time(self, span_ms: int) -> None:
-        """In silence: the longest ends every session."""
+        """Without requests: the longest time ends every session."""
         self.rig.pass_ms(span_ms)
 
     @rule(rounds=st.integers(1, 4))
     def live(self, rounds: int) -> None:
-        """Everybody does what clients do all day."""
+        """Every client sends its next request."""
         for _ in range(rounds):
             self.rig.run_jobs()
             for classic in self.classic:
@@ -340,21 +340,21 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(refuses=st.sampled_from([True, False, False]), holds=st.sampled_from([True, False, False]))
     def change_the_log(self, refuses: bool, holds: bool) -> None:
-        """It refuses, or takes; it commits late, or at once. Whoever waits for a response gives up."""
+        """The log refuses or accepts appends, and commits them late or at once. Waiting clients give up."""
         self.rig.commit()
         self.rig.refusing = CoordinatorNotAvailable() if refuses else None
         self.rig.holding = holds
 
     @rule(data=st.data(), moves=st.booleans())
     def lose_what_was_not_committed(self, data: st.DataObject, moves: bool) -> None:
-        """All of it, or the end of it: the broker died, or another leads."""
+        """Uncommitted events survive in part: the broker died, or another broker leads."""
         survives = data.draw(st.integers(0, len(self.rig.log) - self.rig.committed))
         if moves:
             self.rig.lose_leadership(survives)
         else:
             self.rig.crash(survives)
 
-    # What always holds
+    # Invariants
 
     def group(self) -> ConsumerGroup | None:
         group = self.rig.shard._groups.get(GROUP)  # pyright: ignore[reportPrivateUsage]
@@ -391,7 +391,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             self.patch.undo()
 
     def settle(self) -> None:
-        """Nothing changes any more: whoever is gone is forgotten, and everybody gets what is due."""
+        """Without further changes, dead members are fenced, and every partition has an owner."""
         self.rig.refusing, self.rig.holding = None, False
         self.rig.commit()
         self.live(60)

@@ -1,4 +1,4 @@
-"""A group changes between the classic and the consumer protocol while its members run."""
+"""Online migration of a group between the classic and the consumer protocol."""
 
 from dataclasses import replace
 from typing import Any
@@ -42,7 +42,7 @@ from penstock.model.generated_errors import (
 
 
 def classic_rig(**settings: Any) -> Rig:
-    """One classic member, which leads itself and has all of topic a."""
+    """One classic member, the leader, with all partitions of topic a."""
     rig = Rig(Topics(a=4), group_initial_rebalance_delay_ms=0, **settings)
     joined = rig.ask(classic_join("", version=3))
     joined = rig.replies[joined.ticket] if isinstance(joined, Waiting) else joined
@@ -57,7 +57,7 @@ def classic_id(rig: Rig) -> str:
     return next(iter(group.rebalance.members)).member_id
 
 
-def work(reply: Any) -> dict[str, set[int]]:
+def assignment(reply: Any) -> dict[str, set[int]]:
     assert isinstance(reply, SyncReply), reply
     return {topic: set(partitions) for topic, partitions in read_assignment(reply.assignment).partitions}
 
@@ -66,10 +66,10 @@ def kind(rig: Rig) -> type:
     return type(rig.shard._groups[GROUP])  # pyright: ignore[reportPrivateUsage]
 
 
-# To the consumer protocol
+# Upgrade
 
 
-def test_a_classic_group_becomes_one_with_the_consumer_protocol_and_keeps_its_work() -> None:
+def test_an_upgraded_group_keeps_its_assignments() -> None:
     rig = classic_rig()
     c1 = classic_id(rig)
 
@@ -82,7 +82,7 @@ def test_a_classic_group_becomes_one_with_the_consumer_protocol_and_keeps_its_wo
     assert (described[c1].member_type, described["m1"].member_type) == (0, 1)
 
 
-def test_a_classic_member_gives_back_by_joining_again_and_gets_by_syncing() -> None:
+def test_a_classic_member_revokes_by_rejoining_and_gets_partitions_by_syncing() -> None:
     rig = classic_rig()
     c1 = classic_id(rig)
     m1_epoch = rig.join("m1", "a").member_epoch
@@ -90,23 +90,23 @@ def test_a_classic_member_gives_back_by_joining_again_and_gets_by_syncing() -> N
     assert isinstance(rig.ask(classic_beat(c1, 1)), RebalanceInProgress)
     joined = rig.ask(classic_join(c1, owned={"a": range(4)}))
     assert (joined.generation, joined.protocol, joined.leader, joined.members) == (1, "range", "", ())
-    kept = work(rig.ask(classic_sync(c1, 1)))["a"]
+    kept = assignment(rig.ask(classic_sync(c1, 1)))["a"]
     assert len(kept) == 2
-    assert isinstance(rig.ask(classic_beat(c1, 1)), RebalanceInProgress), "it has something to give back"
+    assert isinstance(rig.ask(classic_beat(c1, 1)), RebalanceInProgress), "it has partitions to revoke"
 
     joined = rig.ask(classic_join(c1, owned={"a": kept}))
     assert joined.generation == m1_epoch
-    assert work(rig.ask(classic_sync(c1, m1_epoch)))["a"] == kept
+    assert assignment(rig.ask(classic_sync(c1, m1_epoch)))["a"] == kept
     assert rig.ask(classic_beat(c1, m1_epoch)) == HeartbeatReply()
     assert assigned(rig.beat("m1", m1_epoch)) == {0, 1, 2, 3} - kept
     assert rig.state == "Stable"
 
 
-def test_a_classic_member_is_told_to_join_when_what_it_waits_for_is_free() -> None:
+def test_a_classic_member_is_told_to_rejoin_when_its_target_is_free() -> None:
     rig = Rig(Topics(a=2))
     rig.join("m1", "a")
     joined = rig.ask(classic_join("c1"))
-    assert work(rig.ask(classic_sync("c1", joined.generation))) == {}
+    assert assignment(rig.ask(classic_sync("c1", joined.generation))) == {}
     kept = assigned(rig.beat("m1", 2))
     assert kept is not None
     assert rig.ask(classic_beat("c1", joined.generation)) == HeartbeatReply()
@@ -115,22 +115,22 @@ def test_a_classic_member_is_told_to_join_when_what_it_waits_for_is_free() -> No
 
     assert isinstance(rig.ask(classic_beat("c1", joined.generation)), RebalanceInProgress)
     rejoined = rig.ask(classic_join("c1"))
-    assert work(rig.ask(classic_sync("c1", rejoined.generation))) == {"a": {0, 1} - kept}
+    assert assignment(rig.ask(classic_sync("c1", rejoined.generation))) == {"a": {0, 1} - kept}
 
 
-def test_members_that_wait_in_a_classic_rebalance_are_told_to_join_the_new_group() -> None:
+def test_waiting_joins_fail_with_rebalance_in_progress_on_an_upgrade() -> None:
     rig = Rig(Topics(a=4), group_initial_rebalance_delay_ms=3_000)
     waiting = rig.ask(classic_join("", version=3))
     assert isinstance(waiting, Waiting)
 
     rig.join("m1", "a")
 
-    told = rig.replies[waiting.ticket]
-    assert isinstance(told, RebalanceInProgress) or told.error is RebalanceInProgress
+    response = rig.replies[waiting.ticket]
+    assert isinstance(response, RebalanceInProgress) or response.error is RebalanceInProgress
     assert kind(rig) is ConsumerGroup
 
 
-def test_an_empty_classic_group_is_simply_replaced() -> None:
+def test_an_empty_classic_group_is_replaced() -> None:
     rig = classic_rig()
     c1 = classic_id(rig)
     rig.ask(classic_leave(LeavingMember(member_id=c1)))
@@ -140,7 +140,7 @@ def test_an_empty_classic_group_is_simply_replaced() -> None:
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
-def test_a_group_is_not_upgraded_against_the_policy(policy: str) -> None:
+def test_a_group_is_not_upgraded_if_the_policy_forbids_it(policy: str) -> None:
     rig = classic_rig(group_consumer_migration_policy=policy)
 
     assert refusal_of(rig.join("m1", "a")) == (
@@ -150,7 +150,7 @@ def test_a_group_is_not_upgraded_against_the_policy(policy: str) -> None:
     assert kind(rig) is ClassicGroup
 
 
-def test_a_full_group_is_not_upgraded_for_one_more() -> None:
+def test_a_full_group_is_not_upgraded() -> None:
     rig = classic_rig(group_consumer_max_size=1)
 
     assert refusal_of(rig.join("m1", "a"))[0] == "GROUP_MAX_SIZE_REACHED"
@@ -181,7 +181,7 @@ def test_a_group_too_large_for_the_consumer_protocol_is_not_upgraded() -> None:
     check_upgrade(replace(image, peers=peers), MigrationPolicy.UPGRADE, 2)
 
 
-def test_a_member_that_says_nothing_readable_of_itself_cannot_be_upgraded() -> None:
+def test_a_group_with_a_malformed_subscription_is_not_upgraded() -> None:
     peer = ClassicPeer(
         member_id="c1",
         instance_id=None,
@@ -198,7 +198,7 @@ def test_a_member_that_says_nothing_readable_of_itself_cannot_be_upgraded() -> N
         upgraded(image, Topics(a=1))
 
 
-def test_a_custom_assignors_user_data_would_be_lost_so_the_group_stays() -> None:
+def test_a_group_with_a_custom_assignors_user_data_is_not_upgraded() -> None:
     rig = Rig(Topics(a=4), group_initial_rebalance_delay_ms=0)
     joined = rig.ask(classic_join("", version=3))
     joined = rig.replies[joined.ticket] if isinstance(joined, Waiting) else joined
@@ -213,7 +213,7 @@ def test_a_custom_assignors_user_data_would_be_lost_so_the_group_stays() -> None
     assert "an unsupported custom assignor is in use" in text
 
 
-def test_a_join_that_is_refused_leaves_the_classic_group_as_it_was() -> None:
+def test_a_rejected_join_leaves_the_classic_group_unchanged() -> None:
     rig = classic_rig()
     written = len(rig.log)
 
@@ -227,7 +227,7 @@ def test_a_join_that_is_refused_leaves_the_classic_group_as_it_was() -> None:
 # Classic members in it
 
 
-def test_a_classic_member_is_given_an_id_first() -> None:
+def test_a_classic_member_gets_a_member_id_first() -> None:
     rig = Rig()
     rig.join("m1", "a")
 
@@ -238,7 +238,7 @@ def test_a_classic_member_is_given_an_id_first() -> None:
     assert rig.ask(classic_join("id-1")).generation == 3
 
 
-def test_a_classic_member_needs_a_protocol_that_all_classic_members_know() -> None:
+def test_a_classic_member_needs_a_protocol_that_all_classic_members_support() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.ask(classic_join("c1", protocols=["range", "sticky"]))
@@ -247,7 +247,7 @@ def test_a_classic_member_needs_a_protocol_that_all_classic_members_know() -> No
     assert rig.ask(classic_join("c2", protocols=["sticky"])).protocol == "sticky"
 
 
-def test_a_classic_member_cannot_join_where_migration_is_disabled() -> None:
+def test_a_classic_member_cannot_join_if_migration_is_disabled() -> None:
     rig = Rig(group_consumer_migration_policy="disabled")
     rig.join("m1", "a")
 
@@ -267,7 +267,7 @@ def test_syncs_and_heartbeats_are_fenced_by_generation_and_instance() -> None:
     assert isinstance(rig.ask(classic_beat(c1, generation - 1, instance="i1")), IllegalGeneration)
     assert isinstance(rig.ask(classic_beat("other", generation, instance="i1")), FencedInstanceId)
     assert isinstance(rig.ask(classic_beat("other", generation)), UnknownMemberId)
-    assert isinstance(rig.ask(classic_beat("m1", 2)), UnknownMemberId), "it does not speak the classic protocol"
+    assert isinstance(rig.ask(classic_beat("m1", 2)), UnknownMemberId), "it does not use the classic protocol"
 
 
 def test_a_sync_for_another_protocol_is_inconsistent() -> None:
@@ -287,7 +287,7 @@ def test_a_sync_of_an_outdated_member_tells_it_to_join() -> None:
     assert isinstance(rig.ask(classic_sync("c1", joined.generation)), RebalanceInProgress)
 
 
-def test_a_classic_member_that_never_syncs_is_out_after_its_rebalance_timeout() -> None:
+def test_a_classic_member_that_never_syncs_is_fenced_after_its_rebalance_timeout() -> None:
     rig = Rig()
     rig.join("m1", "a")
     joined = rig.ask(classic_join("c1"))
@@ -302,7 +302,7 @@ def test_a_classic_member_that_never_syncs_is_out_after_its_rebalance_timeout() 
     assert rig.group().member_count == 1
 
 
-def test_a_classic_member_that_does_not_rejoin_is_out_after_its_rebalance_timeout() -> None:
+def test_a_classic_member_that_does_not_rejoin_is_fenced_after_its_rebalance_timeout() -> None:
     rig = Rig()
     rig.join("m1", "a")
     joined = rig.ask(classic_join("c1"))
@@ -315,7 +315,7 @@ def test_a_classic_member_that_does_not_rejoin_is_out_after_its_rebalance_timeou
     assert isinstance(rig.ask(classic_beat("c1", joined.generation)), UnknownMemberId)
 
 
-def test_a_silent_classic_member_is_out_after_its_own_session() -> None:
+def test_a_classic_member_without_heartbeats_is_fenced_after_its_own_session() -> None:
     rig = Rig()
     rig.join("m1", "a")
     joined = rig.ask(classic_join("c1"))
@@ -326,7 +326,7 @@ def test_a_silent_classic_member_is_out_after_its_own_session() -> None:
     assert rig.group().member_count == 1
 
 
-def test_members_of_both_kinds_can_be_made_to_leave() -> None:
+def test_an_operator_can_remove_members_of_both_protocols() -> None:
     rig = Rig()
     rig.join("m1", "a", instance="i1")
     rig.join("m2", "a")
@@ -344,7 +344,7 @@ def test_members_of_both_kinds_can_be_made_to_leave() -> None:
     assert [member.member_id for member in rig.group().described_consumer().members] == ["m2"]
 
 
-def test_a_consumer_member_takes_the_place_of_a_classic_static_one() -> None:
+def test_a_consumer_member_replaces_a_classic_static_one() -> None:
     rig = Rig()
     rig.join("m0", "a")
     joined = rig.ask(classic_join("", instance="i1"))
@@ -357,10 +357,10 @@ def test_a_consumer_member_takes_the_place_of_a_classic_static_one() -> None:
     assert types == {"m0": 1, "m1": 1}
 
 
-# To the classic protocol
+# Downgrade
 
 
-def test_when_the_last_consumer_member_leaves_the_group_becomes_classic_and_rebalances() -> None:
+def test_the_leave_of_the_last_consumer_member_downgrades_the_group_with_a_rebalance() -> None:
     rig = Rig(Topics(a=4))
     rig.join("m1", "a")
     joined = rig.ask(classic_join("c1"))
@@ -374,10 +374,10 @@ def test_when_the_last_consumer_member_leaves_the_group_becomes_classic_and_reba
     assert isinstance(rejoined, JoinReply)
     assert (rejoined.leader, rejoined.error) == ("c1", None)
     synced = rig.ask(classic_sync("c1", rejoined.generation, {"c1": {"a": range(4)}}))
-    assert work(synced) == {"a": {0, 1, 2, 3}}
+    assert assignment(synced) == {"a": {0, 1, 2, 3}}
 
 
-def test_a_group_is_not_downgraded_against_the_policy() -> None:
+def test_a_group_is_not_downgraded_if_the_policy_forbids_it() -> None:
     rig = Rig(group_consumer_migration_policy="upgrade")
     rig.join("m1", "a")
     rig.ask(classic_join("c1"))
@@ -396,7 +396,7 @@ def test_a_group_without_classic_members_is_not_downgraded() -> None:
     assert kind(rig) is ConsumerGroup
 
 
-def test_the_last_consumer_members_session_end_downgrades_too() -> None:
+def test_the_session_end_of_the_last_consumer_member_downgrades_the_group() -> None:
     rig = Rig()
     rig.join("m1", "a")
     joined = rig.ask(classic_join("c1"))
@@ -408,7 +408,7 @@ def test_the_last_consumer_members_session_end_downgrades_too() -> None:
     assert kind(rig) is ClassicGroup
 
 
-def test_a_classic_member_in_the_place_of_the_last_consumer_member_downgrades_without_rebalance() -> None:
+def test_a_classic_replacement_of_the_last_consumer_member_downgrades_without_a_rebalance() -> None:
     rig = Rig(Topics(a=4))
     had = assigned(rig.join("m1", "a", instance="i1"))
     assert had == {0, 1, 2, 3}
@@ -417,7 +417,7 @@ def test_a_classic_member_in_the_place_of_the_last_consumer_member_downgrades_wi
 
     assert kind(rig) is ClassicGroup
     synced = rig.ask(classic_sync(joined.member_id, joined.generation, instance="i1"))
-    assert work(synced) == {"a": had}
+    assert assignment(synced) == {"a": had}
     assert rig.ask(classic_beat(joined.member_id, joined.generation, instance="i1")) == HeartbeatReply()
 
 
@@ -440,10 +440,10 @@ def test_a_downgraded_group_is_the_same_after_a_restart() -> None:
     rig.restart()
 
     synced = rig.ask(classic_sync(joined.member_id, joined.generation, instance="i1"))
-    assert work(synced) == {"a": {0, 1, 2, 3}}
+    assert assignment(synced) == {"a": {0, 1, 2, 3}}
 
 
-def test_there_and_back_again() -> None:
+def test_a_group_is_upgraded_and_downgraded_again() -> None:
     rig = classic_rig()
     c1 = classic_id(rig)
     rig.join("m1", "a")
@@ -459,12 +459,12 @@ def test_there_and_back_again() -> None:
 # The parts
 
 
-def test_policies_are_named_in_any_case_and_anything_else_is_disabled() -> None:
+def test_policy_names_ignore_case_and_unknown_ones_are_disabled() -> None:
     assert MigrationPolicy.named("BiDirectional") is MigrationPolicy.BIDIRECTIONAL
     assert MigrationPolicy.named("sideways") is MigrationPolicy.DISABLED
 
 
-def test_the_protocol_most_members_prefer_is_chosen_among_those_all_know() -> None:
+def test_the_protocol_most_members_prefer_among_common_ones_is_chosen() -> None:
     offers = [
         (("range", b""), ("sticky", b"")),
         (("sticky", b""), ("range", b"")),
@@ -474,7 +474,7 @@ def test_the_protocol_most_members_prefer_is_chosen_among_those_all_know() -> No
     assert choose_protocol(offers) == "sticky"
 
 
-def test_an_assignment_reads_as_it_was_written() -> None:
+def test_an_assignment_round_trips() -> None:
     written = write_assignment([("a", [2, 1]), ("b", [])], 2)
 
     read = read_assignment(written)

@@ -10,7 +10,7 @@ def patterns(rig: Rig) -> dict[str, tuple[str, ...]]:
     return {pattern: resolved.topics for pattern, resolved in rig.group().state.patterns.items()}
 
 
-def test_a_pattern_is_matched_elsewhere_and_assigned_afterwards() -> None:
+def test_a_pattern_is_matched_by_a_job_and_assigned_afterwards() -> None:
     rig = Rig(Topics(ab=2, ac=1, b=1))
     rig.jobs_wait = True
 
@@ -19,9 +19,9 @@ def test_a_pattern_is_matched_elsewhere_and_assigned_afterwards() -> None:
 
     rig.run_jobs()
     rig.pass_ms(0)
-    told = rig.beat("m1", 1)
-    assert told.member_epoch == 2
-    assert (assigned(told, "ab"), assigned(told, "ac"), assigned(told, "b")) == ({0, 1}, {0}, set())
+    response = rig.beat("m1", 1)
+    assert response.member_epoch == 2
+    assert (assigned(response, "ab"), assigned(response, "ac"), assigned(response, "b")) == ({0, 1}, {0}, set())
 
 
 def test_a_pattern_matches_whole_names() -> None:
@@ -43,7 +43,7 @@ def test_a_second_member_with_a_known_pattern_is_assigned_at_once() -> None:
     assert rig.group().described_consumer().group_epoch == 3
 
 
-def test_names_and_a_pattern_add_up() -> None:
+def test_a_member_may_subscribe_by_names_and_a_pattern() -> None:
     rig = Rig(Topics(ab=1, b=1, c=1))
 
     rig.join("m1", "b", regex="a.*")
@@ -52,7 +52,7 @@ def test_names_and_a_pattern_add_up() -> None:
     assert (assigned(reply, "ab"), assigned(reply, "b"), assigned(reply, "c")) == ({0}, {0}, set())
 
 
-def test_topics_that_appear_are_matched_though_not_more_often_than_every_ten_seconds() -> None:
+def test_created_topics_are_matched_at_most_every_ten_seconds() -> None:
     rig = Rig(Topics(a1=1))
     rig.join("m1", regex="a.*")
     rig.pass_ms(1_000)
@@ -65,7 +65,7 @@ def test_topics_that_appear_are_matched_though_not_more_often_than_every_ten_sec
     assert assigned(rig.beat("m1", 1), "a2") == {0}
 
 
-def test_a_topic_that_went_is_matched_no_more() -> None:
+def test_a_deleted_topic_no_longer_matches() -> None:
     rig = Rig(Topics(a1=1, a2=1))
     rig.join("m1", regex="a.*")
     rig.beat("m1", 1)
@@ -77,7 +77,7 @@ def test_a_topic_that_went_is_matched_no_more() -> None:
     assert assigned(rig.beat("m1", 2), "a2") == set()
 
 
-def test_a_pattern_that_changes_takes_the_old_topics_away_at_once() -> None:
+def test_a_changed_pattern_revokes_the_old_topics_at_once() -> None:
     rig = Rig(Topics(a=1, b=1))
     rig.join("m1", regex="a")
     rig.beat("m1", 1)
@@ -89,11 +89,11 @@ def test_a_pattern_that_changes_takes_the_old_topics_away_at_once() -> None:
     rig.run_jobs()
     rig.pass_ms(0)
     assert patterns(rig) == {"b": ("b",)}
-    told = rig.beat("m1", 2, owned={})
-    assert assigned(told, "b") == {0}
+    response = rig.beat("m1", 2, owned={})
+    assert assigned(response, "b") == {0}
 
 
-def test_who_gives_up_a_pattern_for_names_is_assigned_at_once() -> None:
+def test_a_member_that_replaces_its_pattern_by_names_is_assigned_at_once() -> None:
     rig = Rig(Topics(a=1, b=1))
     rig.join("m1", regex="a")
     rig.beat("m1", 1)
@@ -104,7 +104,7 @@ def test_who_gives_up_a_pattern_for_names_is_assigned_at_once() -> None:
     assert patterns(rig) == {}
 
 
-def test_a_pattern_nobody_has_any_more_is_forgotten() -> None:
+def test_an_unused_pattern_is_deleted() -> None:
     rig = Rig(Topics(a=1))
     rig.join("m1", regex="a")
     rig.join("m2", "a")
@@ -114,7 +114,7 @@ def test_a_pattern_nobody_has_any_more_is_forgotten() -> None:
     assert ConsumerRegularExpression("g", "a", None) in rig.log
 
 
-def test_a_pattern_that_others_have_stays() -> None:
+def test_a_pattern_that_another_member_uses_stays() -> None:
     rig = Rig(Topics(a=1))
     rig.join("m1", regex="a")
     rig.join("m2", regex="a")
@@ -124,7 +124,7 @@ def test_a_pattern_that_others_have_stays() -> None:
     assert patterns(rig) == {"a": ("a",)}
 
 
-def test_a_pattern_that_comes_while_others_are_matched_is_matched_next() -> None:
+def test_a_new_pattern_during_a_job_is_matched_by_the_next_job() -> None:
     rig = Rig(Topics(a=1, b=1))
     rig.join("m1", regex="a")
     rig.pass_ms(20_000)
@@ -153,7 +153,7 @@ def test_a_pattern_that_comes_while_others_are_matched_is_matched_next() -> None
         ("[z-a]", "invalid character class range"),
     ],
 )
-def test_what_is_no_pattern_is_refused_in_kafkas_words(pattern: str, fault: str) -> None:
+def test_an_invalid_pattern_is_rejected_with_kafkas_message(pattern: str, fault: str) -> None:
     rig = Rig()
 
     reply = rig.join("m1", regex=pattern)
@@ -165,7 +165,7 @@ def test_what_is_no_pattern_is_refused_in_kafkas_words(pattern: str, fault: str)
     assert rig.log == []
 
 
-def test_a_pattern_that_grows_too_large_is_refused() -> None:
+def test_a_pattern_that_compiles_too_large_is_rejected() -> None:
     rig = Rig()
 
     reply = rig.join("m1", regex="((a{100}){100}){100}")

@@ -17,7 +17,7 @@ def test_an_instance_id_in_use_is_not_released() -> None:
     )
 
 
-def test_a_static_member_that_left_for_a_while_keeps_its_partitions() -> None:
+def test_a_static_member_that_left_temporarily_keeps_its_partitions() -> None:
     rig = Rig()
     rig.join("m1", "a", instance="i1")
     rig.join("m2", "a", instance="i2")
@@ -32,7 +32,7 @@ def test_a_static_member_that_left_for_a_while_keeps_its_partitions() -> None:
     assert assigned(rig.beat("m2", 3, instance="i2")) is None
 
 
-def test_a_static_member_that_comes_back_is_given_what_it_had_and_nobody_is_disturbed() -> None:
+def test_a_returning_static_member_keeps_its_partitions_without_a_rebalance() -> None:
     rig = Rig()
     had = assigned(rig.join("m1", "a", instance="i1"))
     rig.leave("m1", -2, instance="i1")
@@ -44,7 +44,7 @@ def test_a_static_member_that_comes_back_is_given_what_it_had_and_nobody_is_dist
     assert [member.member_id for member in rig.group().described_consumer().members] == ["m1-again"]
 
 
-def test_a_static_member_may_come_back_with_its_old_member_id() -> None:
+def test_a_static_member_may_return_with_its_old_member_id() -> None:
     rig = Rig()
     had = assigned(rig.join("m1", "a", instance="i1"))
     rig.leave("m1", -2, instance="i1")
@@ -54,7 +54,7 @@ def test_a_static_member_may_come_back_with_its_old_member_id() -> None:
     assert (reply.member_epoch, assigned(reply)) == (2, had)
 
 
-def test_a_static_member_that_comes_back_with_other_topics_gives_up_the_old_ones() -> None:
+def test_a_static_member_that_returns_with_other_topics_loses_the_old_ones() -> None:
     rig = Rig()
     rig.topics.counts["b"] = 2
     rig.join("m1", "a", instance="i1")
@@ -65,7 +65,7 @@ def test_a_static_member_that_comes_back_with_other_topics_gives_up_the_old_ones
     assert (assigned(reply, "a"), assigned(reply, "b")) == (set(), {0, 1})
 
 
-def test_a_static_member_that_does_not_come_back_is_out_when_its_session_ends() -> None:
+def test_a_static_member_that_does_not_return_is_fenced_when_its_session_ends() -> None:
     rig = Rig()
     rig.join("m1", "a", instance="i1")
     rig.join("m2", "a")
@@ -91,14 +91,14 @@ def test_a_replaced_member_is_fenced_by_its_instance() -> None:
         )
 
 
-def test_an_instance_nobody_has_is_unknown() -> None:
+def test_an_unknown_instance_id_is_rejected() -> None:
     rig = Rig()
     rig.join("m1", "a")
 
     assert refusal_of(rig.beat("m1", 2, instance="i9")) == ("UNKNOWN_MEMBER_ID", "Instance id i9 is unknown.")
 
 
-def test_a_static_member_can_leave_for_good() -> None:
+def test_a_static_member_can_leave_permanently() -> None:
     rig = Rig()
     rig.join("m1", "a", instance="i1")
 
@@ -108,7 +108,7 @@ def test_a_static_member_can_leave_for_good() -> None:
     assert rig.join("m2", "a", instance="i1").member_epoch == 4
 
 
-def test_the_old_session_of_a_replaced_member_ends_nothing() -> None:
+def test_the_session_of_a_replaced_member_does_not_fence_its_replacement() -> None:
     rig = Rig()
     rig.join("m1", "a", instance="i1")
     rig.pass_ms(30_000)
@@ -120,7 +120,7 @@ def test_the_old_session_of_a_replaced_member_ends_nothing() -> None:
     assert rig.beat("m2", 2, instance="i1").member_epoch == 2
 
 
-def test_a_late_target_follows_a_static_member_to_its_new_id() -> None:
+def test_a_target_computed_before_a_replacement_applies_to_the_new_member_id() -> None:
     rig = Rig()
     rig.topics.counts["a"] = 5_000
     rig.join("m1", "a", instance="i1")

@@ -1,14 +1,14 @@
-"""Targets of a group with the consumer protocol: when they are computed, what is shown, what a restart remembers."""
+"""Targets of a group with the consumer protocol, its description, and its state after a restart."""
 
 from tests.unit.groups.consumer_rig import Rig, Topics, assigned
 
 from penstock.config.broker import BrokerConfig
-from penstock.groups.consumer.settings import HURRIED_INTERVAL_MS, HURRIED_MS_PER_MEMBER, HURRY_MS
+from penstock.groups.consumer.settings import RECONCILING_INTERVAL_MS, RECONCILING_MS, RECONCILING_MS_PER_MEMBER
 
-# Targets take their time
+# When targets are computed
 
 
-def test_targets_are_computed_no_more_often_than_the_interval_says() -> None:
+def test_targets_are_computed_at_most_once_per_assignment_interval() -> None:
     rig = Rig(assignment_interval_ms=1_000)
     rig.join("m1", "a")
 
@@ -17,11 +17,11 @@ def test_targets_are_computed_no_more_often_than_the_interval_says() -> None:
     assert rig.state == "Assigning"
 
     rig.pass_ms(1_000)
-    assert rig.state == "Reconciling", "nobody had to ask"
+    assert rig.state == "Reconciling", "no request was needed"
     assert rig.beat("m2", 2).member_epoch == 3
 
 
-def test_a_groups_own_settings_come_before_the_brokers() -> None:
+def test_group_configs_override_broker_settings() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.overrides = {
@@ -29,12 +29,12 @@ def test_a_groups_own_settings_come_before_the_brokers() -> None:
         "consumer.session.timeout.ms": "50000",
     }
 
-    rig.pass_ms(HURRY_MS)
+    rig.pass_ms(RECONCILING_MS)
     assert rig.beat("m1", 2).heartbeat_interval_ms == 7000
     assert rig.now_ms + 50_000 in rig.timers.values()
 
 
-def test_groups_follow_the_brokers_settings_while_they_live() -> None:
+def test_groups_follow_changed_broker_settings() -> None:
     rig = Rig(assignment_interval_ms=600_000)
     rig.join("m1", "a")
     assert assigned(rig.join("m2", "a")) == set()
@@ -44,31 +44,31 @@ def test_groups_follow_the_brokers_settings_while_they_live() -> None:
     assert rig.beat("m2", 2).member_epoch == 3
 
 
-def test_members_beat_sooner_while_their_group_changes() -> None:
+def test_heartbeats_are_more_frequent_while_the_group_reconciles() -> None:
     rig = Rig()
-    assert rig.join("m1", "a").heartbeat_interval_ms == HURRIED_INTERVAL_MS
-    assert rig.join("m2", "a").heartbeat_interval_ms == HURRIED_INTERVAL_MS
+    assert rig.join("m1", "a").heartbeat_interval_ms == RECONCILING_INTERVAL_MS
+    assert rig.join("m2", "a").heartbeat_interval_ms == RECONCILING_INTERVAL_MS
 
-    rig.pass_ms(HURRY_MS - 1)
-    assert rig.beat("m1", 2).heartbeat_interval_ms == HURRIED_INTERVAL_MS
+    rig.pass_ms(RECONCILING_MS - 1)
+    assert rig.beat("m1", 2).heartbeat_interval_ms == RECONCILING_INTERVAL_MS
     rig.pass_ms(1)
     assert rig.beat("m1", 2).heartbeat_interval_ms == 5_000
 
     rig.leave("m2")
-    assert rig.beat("m1", 2).heartbeat_interval_ms == HURRIED_INTERVAL_MS, "the one that stays has partitions to take"
+    assert rig.beat("m1", 2).heartbeat_interval_ms == RECONCILING_INTERVAL_MS, "m1 has partitions to receive"
 
 
-def test_a_large_group_is_hurried_less_and_never_slowed() -> None:
+def test_the_reconciling_interval_grows_with_the_group_up_to_the_configured_one() -> None:
     rig = Rig()
     for index in range(600):
         reply = rig.join(f"m{index}", "a")
 
-    assert reply.heartbeat_interval_ms == 600 * HURRIED_MS_PER_MEMBER - HURRIED_MS_PER_MEMBER
+    assert reply.heartbeat_interval_ms == 600 * RECONCILING_MS_PER_MEMBER - RECONCILING_MS_PER_MEMBER
     rig.overrides = {"consumer.heartbeat.interval.ms": "300"}
     assert rig.join("m1", "a").heartbeat_interval_ms == 300
 
 
-def test_a_large_target_is_computed_elsewhere_and_nobody_waits_for_it() -> None:
+def test_a_large_target_is_computed_by_a_job_and_no_request_waits_for_it() -> None:
     rig = Rig(Topics(a=5_000))
     rig.join("m1", "a")
     rig.beat("m1", 1)
@@ -87,7 +87,7 @@ def test_a_large_target_is_computed_elsewhere_and_nobody_waits_for_it() -> None:
     assert assigned(rig.beat("m2", 2)) == set(range(5_000)) - kept
 
 
-def test_a_target_that_is_late_is_for_those_who_are_still_there() -> None:
+def test_a_late_target_applies_to_the_remaining_members() -> None:
     rig = Rig(Topics(a=5_000))
     rig.join("m1", "a")
     rig.jobs_wait = True
@@ -104,7 +104,7 @@ def test_a_target_that_is_late_is_for_those_who_are_still_there() -> None:
     assert sum(len(part.partitions) for target in targets.values() for part in target) == 5_000
 
 
-def test_a_response_does_not_wait_for_a_job_that_got_lost() -> None:
+def test_a_lost_job_is_started_again() -> None:
     rig = Rig(Topics(a=5_000))
     rig.jobs_wait = True
     rig.join("m1", "a")
@@ -118,10 +118,10 @@ def test_a_response_does_not_wait_for_a_job_that_got_lost() -> None:
     assert len(rig.jobs) == 1
 
 
-# Showing
+# Describing
 
 
-def test_a_group_shows_what_it_is_and_who_is_in_it() -> None:
+def test_a_group_is_listed_and_described() -> None:
     rig = Rig(Topics(a=2))
     rig.join("m1", "a", instance="i1", rack="east")
     rig.join("m2", "a")
@@ -134,15 +134,15 @@ def test_a_group_shows_what_it_is_and_who_is_in_it() -> None:
     assert (described.group_epoch, described.assignment_epoch, described.assignor) == (3, 3, "uniform")
     first, second = described.members
     assert (first.instance_id, first.rack_id, first.client_host) == ("i1", "east", "/127.0.0.1")
-    assert first.assigned[0].partitions == (0, 1), "what it has yet to give back is still its own"
+    assert first.assigned[0].partitions == (0, 1), "it still owns partitions that it is revoking"
     assert len(first.target[0].partitions) == 1
     assert (second.assigned, second.member_type) == ((), 1)
 
 
-# Memory
+# Restarts
 
 
-def test_a_restarted_coordinator_goes_on_where_it_was() -> None:
+def test_a_restarted_coordinator_continues_a_reconciliation() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.join("m2", "a")
@@ -168,7 +168,7 @@ def test_after_a_restart_members_have_a_full_session() -> None:
     assert rig.group().empty
 
 
-def test_a_topic_that_changed_while_the_coordinator_was_away_is_noticed() -> None:
+def test_a_topic_that_changed_before_the_load_raises_the_epoch() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.topics.counts["a"] = 7
@@ -178,7 +178,7 @@ def test_a_topic_that_changed_while_the_coordinator_was_away_is_noticed() -> Non
     assert assigned(rig.beat("m1", 2)) == set(range(7))
 
 
-def test_records_in_the_order_of_a_half_compacted_log_end_in_the_right_owner() -> None:
+def test_records_of_a_half_compacted_log_give_the_right_owner() -> None:
     rig = Rig(Topics(a=1))
     rig.join("m1", "a")
     rig.join("m2", "a")

@@ -1,4 +1,4 @@
-"""What classic consumers say inside JoinGroup and SyncGroup, read with care."""
+"""Subscriptions and assignments of the consumer embedded protocol."""
 
 import pytest
 from hypothesis import given
@@ -18,9 +18,7 @@ indexes = st.lists(st.integers(0, 2**31 - 1), unique=True, max_size=5)
 
 
 @given(topics=st.lists(names, max_size=5), owned=st.dictionaries(names, indexes), version=st.integers(0, 4))
-def test_a_subscription_reads_as_consumers_write_it(
-    topics: list[str], owned: dict[str, list[int]], version: int
-) -> None:
+def test_a_subscription_of_a_consumer_is_decoded(topics: list[str], owned: dict[str, list[int]], version: int) -> None:
     written = subscription(topics, owned, version)  # pyright: ignore[reportArgumentType]
 
     read = read_subscription(written)
@@ -39,7 +37,7 @@ def test_a_rack_is_read_from_version_3_on() -> None:
 
 
 @given(partitions=st.dictionaries(names, indexes), version=st.integers(0, 9))
-def test_an_assignment_reads_as_it_was_written(partitions: dict[str, list[int]], version: int) -> None:
+def test_an_assignment_round_trips(partitions: dict[str, list[int]], version: int) -> None:
     written = write_assignment(partitions.items(), version)
 
     read = read_assignment(written)
@@ -49,7 +47,7 @@ def test_an_assignment_reads_as_it_was_written(partitions: dict[str, list[int]],
 
 
 @given(data=st.binary(max_size=200))
-def test_bytes_that_mean_nothing_are_malformed_and_nothing_else(data: bytes) -> None:
+def test_random_bytes_raise_only_malformed(data: bytes) -> None:
     for read in (read_subscription, read_assignment):
         try:
             read(data)
@@ -58,7 +56,7 @@ def test_bytes_that_mean_nothing_are_malformed_and_nothing_else(data: bytes) -> 
 
 
 @pytest.mark.parametrize("cut", range(1, 40))
-def test_what_is_cut_short_is_malformed(cut: int) -> None:
+def test_a_truncated_subscription_is_malformed(cut: int) -> None:
     whole = subscription(["topic"], {"topic": [1, 2]}, 3)
     assert cut < len(whole)
 
@@ -66,6 +64,6 @@ def test_what_is_cut_short_is_malformed(cut: int) -> None:
         read_subscription(whole[:-cut])
 
 
-def test_a_promise_of_more_than_there_is_costs_nothing() -> None:
+def test_an_array_length_beyond_the_data_is_malformed() -> None:
     with pytest.raises(MalformedProtocolError, match="2147483647 items"):
         read_assignment(b"\0\1" + (2**31 - 1).to_bytes(4))

@@ -1,4 +1,4 @@
-"""What operators see of groups, and how they remove them."""
+"""Groups are listed, described and deleted."""
 
 import pytest
 from tests.unit.groups.rig import DELAY_MS, Client, Rig, settled, subscription
@@ -55,7 +55,7 @@ def test_lists_are_filtered_by_state_and_type(states: list[str], types: list[str
     assert [listed.group for listed in rig.shard.list_groups(states, types)] == names
 
 
-def test_a_stable_group_shows_its_members_and_their_work() -> None:
+def test_a_stable_group_shows_its_members_and_assignments() -> None:
     rig = Rig()
     client = Client(rig, "client-1", instance="i1")
     settled(rig, client)
@@ -78,7 +78,7 @@ def test_a_stable_group_shows_its_members_and_their_work() -> None:
     )
 
 
-def test_a_group_that_forms_shows_no_protocol_and_no_metadata() -> None:
+def test_a_rebalancing_group_shows_no_protocol_and_no_metadata() -> None:
     rig = Rig()
     Client(rig).join()
     rig.pass_ms(DELAY_MS)
@@ -101,7 +101,7 @@ def test_groups_that_do_not_exist_cannot_be_described() -> None:
     assert rig.shard.describe("simple").members == ()
 
 
-def test_groups_that_nobody_is_in_can_be_deleted_with_their_offsets() -> None:
+def test_empty_groups_can_be_deleted_with_their_offsets() -> None:
     rig = three_groups()
 
     reply = rig.ask(DeleteGroups(groups=("simple", "stable", "forming", "nobody", "simple")))
@@ -117,7 +117,7 @@ def test_groups_that_nobody_is_in_can_be_deleted_with_their_offsets() -> None:
     assert rig.shard.fetch_offsets("simple") == []
 
 
-def test_a_group_that_its_members_left_can_be_deleted_and_come_back() -> None:
+def test_a_deleted_group_can_be_created_again() -> None:
     rig = Rig()
     client = Client(rig)
     settled(rig, client)
@@ -151,5 +151,5 @@ def test_a_group_that_its_members_left_can_be_deleted_and_come_back() -> None:
         (subscription("a", user_data=b"cut short")[:-1], None),
     ],
 )
-def test_the_topics_of_a_subscription_are_read_where_it_is_one(metadata: bytes, topics: set[str] | None) -> None:
+def test_the_topics_of_a_valid_subscription_are_read(metadata: bytes, topics: set[str] | None) -> None:
     assert subscribed_topics(metadata) == topics

@@ -1,4 +1,4 @@
-"""The context of one shard: what is written together, when responses go out, and what happens when the log says no."""
+"""The context of a group shard: batching, when responses are sent, and failed appends."""
 
 import asyncio
 import errno
@@ -20,12 +20,12 @@ from tests.unit.groups.coordinator_rig import (
 )
 from tests.unit.partition.rig import Rig, everything, topic
 
-from penstock.api.group_asking import when_committed
+from penstock.api.coordinator_requests import when_committed
 from penstock.coordinator.context import CoordinatorClock, coordinator_error
 from penstock.groups import context
 from penstock.groups.commands import ConsumerHeartbeat, HeartbeatReply, JoinReply
 from penstock.groups.consumer.responses import ConsumerHeartbeatReply
-from penstock.groups.consumer.settings import HURRY_MS
+from penstock.groups.consumer.settings import RECONCILING_MS
 from penstock.model.deferred import Deferred
 from penstock.model.generated_errors import (
     CoordinatorNotAvailable,
@@ -48,7 +48,7 @@ def batches(rig: Rig, partition: int = 0) -> int:
     return len(list(iter_batches(data)))
 
 
-def test_a_commit_is_in_the_log_when_it_is_answered() -> None:
+def test_a_commit_is_in_the_log_before_its_response() -> None:
     async def act(groups: Groups) -> None:
         assert took(await groups.commit(7))
 
@@ -72,7 +72,7 @@ def test_commits_of_one_turn_share_a_batch() -> None:
     with_groups(act)
 
 
-def test_the_last_of_several_commits_in_one_turn_stands() -> None:
+def test_the_last_of_several_commits_in_one_turn_wins() -> None:
     async def act(groups: Groups) -> None:
         for offset in (3, 9, 5):
             groups.ask(commit(offset))
@@ -83,7 +83,7 @@ def test_the_last_of_several_commits_in_one_turn_stands() -> None:
     with_groups(act)
 
 
-def test_whoever_reads_in_the_same_turn_sees_the_commit() -> None:
+def test_a_read_in_the_same_turn_sees_the_commit() -> None:
     async def act(groups: Groups) -> None:
         responses = groups.ask(commit(7))
 
@@ -93,7 +93,7 @@ def test_whoever_reads_in_the_same_turn_sees_the_commit() -> None:
     with_groups(act)
 
 
-def test_more_commits_than_a_batch_holds_make_several(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_commits_than_a_batch_holds_make_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "BATCH_BYTES_FULL", 500)
 
     async def act(groups: Groups) -> None:
@@ -107,7 +107,7 @@ def test_more_commits_than_a_batch_holds_make_several(monkeypatch: pytest.Monkey
     with_groups(act)
 
 
-def test_a_turn_with_very_many_commits_does_not_collect_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_that_wait_for_the_end_of_the_turn_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "COMMITS_WAITING_MAX", 10)
 
     async def act(groups: Groups) -> None:
@@ -120,7 +120,7 @@ def test_a_turn_with_very_many_commits_does_not_collect_them_all(monkeypatch: py
     with_groups(act)
 
 
-def test_a_full_disk_refuses_a_commit_and_forgets_nothing() -> None:
+def test_a_full_disk_fails_a_commit_and_keeps_earlier_ones() -> None:
     async def act(groups: Groups) -> None:
         await groups.commit(7)
         groups.rig.disk.fail("append", ".log", errno.ENOSPC, times=1)
@@ -135,7 +135,7 @@ def test_a_full_disk_refuses_a_commit_and_forgets_nothing() -> None:
     with_groups(act)
 
 
-def test_a_disk_that_stays_full_is_told_of_once() -> None:
+def test_a_disk_that_stays_full_is_logged_once() -> None:
     async def act(groups: Groups) -> None:
         groups.rig.disk.fail("append", ".log", errno.ENOSPC, times=3)
         for offset in range(3):
@@ -146,7 +146,7 @@ def test_a_disk_that_stays_full_is_told_of_once() -> None:
     with_groups(act)
 
 
-def test_a_member_whose_assignment_was_not_written_can_try_again() -> None:
+def test_a_member_whose_assignment_was_not_appended_can_rejoin() -> None:
     async def act(groups: Groups) -> None:
         joining = groups.ask(join())
         groups.rig.loop.pass_ms(4000)
@@ -168,7 +168,7 @@ def test_a_member_whose_assignment_was_not_written_can_try_again() -> None:
 SMALL = {"max.message.bytes": "2000"}
 
 
-def test_an_assignment_larger_than_a_batch_may_be_is_refused_and_the_group_goes_on() -> None:
+def test_an_assignment_larger_than_the_maximum_batch_fails_and_the_group_can_rejoin() -> None:
     async def act(groups: Groups) -> None:
         joining = groups.ask(join())
         groups.rig.loop.pass_ms(4000)
@@ -188,7 +188,7 @@ def test_an_assignment_larger_than_a_batch_may_be_is_refused_and_the_group_goes_
     with_groups(act, offsets_topic(configs=SMALL))
 
 
-def test_commits_of_one_turn_that_are_too_many_for_a_batch_are_all_taken() -> None:
+def test_commits_of_one_turn_that_exceed_a_batch_all_succeed() -> None:
     async def act(groups: Groups) -> None:
         responses = [groups.ask(commit(at, f"group-{at}")) for at in range(60)]
         await asyncio.sleep(0)
@@ -199,7 +199,7 @@ def test_commits_of_one_turn_that_are_too_many_for_a_batch_are_all_taken() -> No
     with_groups(act, offsets_topic(configs=SMALL))
 
 
-def test_more_tombstones_than_a_batch_holds_are_written_one_batch_after_another() -> None:
+def test_more_tombstones_than_a_batch_holds_are_split() -> None:
     async def act(groups: Groups) -> None:
         for at in range(100):
             await groups.commit(at, f"group-{at:03}")
@@ -231,7 +231,7 @@ def test_with_flush_group_a_response_waits_for_the_disk() -> None:
     with_groups(act, offsets_topic(configs={"flush": "group"}))
 
 
-def test_a_request_is_told_when_the_disk_hangs_and_leaves_nothing_behind() -> None:
+def test_a_request_times_out_when_the_disk_hangs_and_leaves_no_waiter() -> None:
     async def act(groups: Groups) -> None:
         responses = [groups.ask(commit(at, f"g{at}")) for at in range(50)]
         await asyncio.sleep(0)
@@ -252,17 +252,17 @@ def test_a_request_is_told_when_the_disk_hangs_and_leaves_nothing_behind() -> No
 
 
 @pytest.mark.parametrize("disk_is_back", [False, True])
-def test_a_reading_is_answered_at_its_deadline_when_the_disk_hangs(*, disk_is_back: bool) -> None:
+def test_a_query_times_out_when_the_disk_hangs(*, disk_is_back: bool) -> None:
     async def act(groups: Groups) -> None:
         groups.ask(commit(7))
         await asyncio.sleep(0)
         groups.rig.loop.pass_ms(groups.rig.config.offsets_commit_timeout_ms + 100)
-        told: list[object] = []
+        results: list[object] = []
 
         reading = when_committed([groups.of()], "read", lambda error: error)
-        deliver(reading, told)
+        deliver(reading, results)
         await asyncio.sleep(0)
-        assert told == []
+        assert results == []
         if disk_is_back:
             groups.rig.flush()
         else:
@@ -270,7 +270,7 @@ def test_a_reading_is_answered_at_its_deadline_when_the_disk_hangs(*, disk_is_ba
         for _ in range(3):
             await asyncio.sleep(0)
 
-        assert [type(response) for response in told] == [str if disk_is_back else CoordinatorNotAvailable]
+        assert [type(response) for response in results] == [str if disk_is_back else CoordinatorNotAvailable]
         assert len(groups.rig.replica(OFFSETS)._commit_waiters) == 0
         timers = len(groups.rig.timers)
         when_committed([groups.of()], "read", lambda error: error)
@@ -309,7 +309,7 @@ async def flushed_member(groups: Groups) -> tuple[str, int]:
     return joined.member_id, joined.generation
 
 
-def test_a_disk_that_fails_before_the_flush_takes_the_response_back() -> None:
+def test_a_disk_failure_before_the_flush_fails_the_request() -> None:
     async def act(groups: Groups) -> None:
         responses = groups.ask(commit(7))
         await asyncio.sleep(0)
@@ -325,7 +325,7 @@ def test_a_disk_that_fails_before_the_flush_takes_the_response_back() -> None:
     with_groups(act, offsets_topic(configs={"flush": "group"}))
 
 
-def test_a_member_that_is_silent_for_its_session_is_out() -> None:
+def test_a_member_without_heartbeats_is_removed_after_its_session() -> None:
     async def act(groups: Groups) -> None:
         member, generation = await groups.member()
         groups.rig.loop.pass_ms(SESSION_MS - 1000)
@@ -341,7 +341,7 @@ def test_a_member_that_is_silent_for_its_session_is_out() -> None:
     with_groups(act)
 
 
-def test_a_request_whose_connection_closed_is_decided_and_not_answered() -> None:
+def test_a_request_whose_connection_closed_is_decided_without_a_response() -> None:
     async def act(groups: Groups) -> None:
         responses: list[object] = []
         response = groups.of().submit(join())
@@ -359,7 +359,7 @@ def test_a_request_whose_connection_closed_is_decided_and_not_answered() -> None
     with_groups(act)
 
 
-def test_a_coordinator_that_ends_sends_everybody_away() -> None:
+def test_waiting_requests_fail_with_not_coordinator_when_the_coordinator_ends() -> None:
     async def act(groups: Groups) -> None:
         joining, committing = groups.ask(join()), groups.ask(commit(7, "other"))
         coordinator = groups.of()
@@ -378,7 +378,7 @@ def test_a_coordinator_that_ends_sends_everybody_away() -> None:
     with_groups(act)
 
 
-def test_a_deleted_topic_takes_its_offsets_along() -> None:
+def test_the_offsets_of_a_deleted_topic_are_deleted() -> None:
     async def act(groups: Groups) -> None:
         await groups.commit(7)
 
@@ -390,7 +390,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     with_groups(act)
 
 
-def test_a_consumer_group_gets_its_partitions_from_here() -> None:
+def test_a_consumer_group_gets_its_partitions_and_keeps_them_after_a_load() -> None:
     async def act(groups: Groups) -> None:
         reply = await groups.response(first_beat("m-1"))
         for _ in range(10):
@@ -412,13 +412,13 @@ def test_a_consumer_group_gets_its_partitions_from_here() -> None:
     with_groups(act)
 
 
-def test_a_group_has_settings_of_its_own() -> None:
+def test_group_configs_apply_to_one_group() -> None:
     async def act(groups: Groups) -> None:
         groups.image.group_configs["g"] = {"consumer.heartbeat.interval.ms": "7000"}
 
         async def usual_interval_ms(group: str) -> int:
             first = await groups.response(replace(first_beat("m-1"), group=group))
-            groups.rig.loop.pass_ms(HURRY_MS)
+            groups.rig.loop.pass_ms(RECONCILING_MS)
             beat = replace(first_beat("m-1"), group=group, member_epoch=first.member_epoch)
             return int((await groups.response(beat)).heartbeat_interval_ms)
 
@@ -462,7 +462,7 @@ def test_an_old_generation_is_fenced_after_a_restart_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (NotEnoughReplicas, CoordinatorNotAvailable),
         (NotLeaderOrFollower, NotCoordinator),
@@ -471,8 +471,8 @@ def test_an_old_generation_is_fenced_after_a_restart_too() -> None:
         (IllegalGeneration, IllegalGeneration),
     ],
 )
-def test_a_client_is_told_of_the_coordinator_and_not_of_its_log(error: type, told: type) -> None:
-    assert type(coordinator_error(error())) is told
+def test_errors_of_the_log_become_errors_of_the_coordinator(error: type, expected: type) -> None:
+    assert type(coordinator_error(error())) is expected
 
 
 def test_time_does_not_go_back_when_the_clock_is_set() -> None:

@@ -1,4 +1,4 @@
-"""Whatever a coordinator remembers is read back from its records as it was."""
+"""The group coordinator's events round-trip through their records."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,7 +82,7 @@ EVENTS: SearchStrategy[GroupEvent] = st.one_of(
         topic=NAMES,
         partition=INT32,
         offset=INT64,
-        # A record with a time of expiry has no place for the epoch, nor for the topic's id.
+        # The version with an expiry timestamp has neither the leader epoch nor the topic id.
         leader_epoch=st.just(-1),
         metadata=NAMES,
         commit_ms=TIMES,
@@ -165,7 +165,7 @@ def written(events: list[GroupEvent], codec: int = compression.NONE) -> bytearra
 
 
 @given(batches=st.lists(st.lists(EVENTS, min_size=1, max_size=6), max_size=4))
-def test_what_is_written_is_read_back(batches: list[list[GroupEvent]]) -> None:
+def test_events_round_trip_through_records(batches: list[list[GroupEvent]]) -> None:
     reader = EventReader()
 
     read = reader.read(decode_columns(b"".join(written(batch) for batch in batches)))
@@ -175,7 +175,7 @@ def test_what_is_written_is_read_back(batches: list[list[GroupEvent]]) -> None:
 
 
 @given(events=st.lists(EVENTS, min_size=1, max_size=5))
-def test_a_batch_that_was_compressed_reads_the_same(events: list[GroupEvent]) -> None:
+def test_a_compressed_batch_decodes_the_same(events: list[GroupEvent]) -> None:
     assert EventReader().read(decode_columns(written(events, compression.LZ4))) == events
 
 

@@ -1,4 +1,4 @@
-"""All coordinators of a broker: where a group is kept, what is loaded when, and what becomes of it."""
+"""The group coordinators of a broker: partitions of groups, loading, failures, and lag."""
 
 import asyncio
 import errno
@@ -41,11 +41,11 @@ from penstock.wire.records import Record, build_batch, parse_batch_header
         ("a" * 40, 22),
     ],
 )
-def test_a_group_is_kept_where_java_would_look_for_it(group: str, partition: int) -> None:
+def test_a_group_is_in_the_partition_that_java_computes(group: str, partition: int) -> None:
     assert partition_of(group, 50) == partition
 
 
-def test_a_group_stays_where_it_is_when_the_topic_grows() -> None:
+def test_a_group_stays_in_its_partition_when_partitions_are_added() -> None:
     async def act(groups: Groups) -> None:
         places = {f"g{at}": groups.coordinators.partition_of(f"g{at}") for at in range(20)}
 
@@ -72,7 +72,7 @@ def test_offsets_are_found_after_their_topic_grew_and_the_broker_restarted(clean
     with_groups(act, offsets_topic(4))
 
 
-def test_without_the_topic_nobody_coordinates_anything() -> None:
+def test_without_the_topic_there_is_no_coordinator() -> None:
     async def act(groups: Groups) -> None:
         await groups.commit(7)
 
@@ -88,7 +88,7 @@ def test_without_the_topic_nobody_coordinates_anything() -> None:
     with_groups(act)
 
 
-def test_an_empty_partition_serves_at_once_and_others_are_left_alone() -> None:
+def test_an_empty_partition_serves_at_once_and_others_are_not_opened() -> None:
     async def act(groups: Groups) -> None:
         assert took(await groups.commit(7, "g0"))
 
@@ -99,7 +99,7 @@ def test_an_empty_partition_serves_at_once_and_others_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-def test_what_was_committed_is_there_after_a_restart(clean: bool) -> None:
+def test_committed_offsets_survive_a_restart(clean: bool) -> None:
     async def act(groups: Groups) -> None:
         for at in range(30):
             assert took(await groups.commit(100 + at, f"g{at}", at % 4))
@@ -122,7 +122,7 @@ def test_what_was_committed_is_there_after_a_restart(clean: bool) -> None:
     with_groups(act, offsets_topic(4))
 
 
-def test_a_member_comes_back_to_its_group_after_a_restart_of_the_broker() -> None:
+def test_a_member_stays_in_its_group_after_a_restart_of_the_broker() -> None:
     async def act(groups: Groups) -> None:
         member, generation = await groups.member()
 
@@ -136,7 +136,7 @@ def test_a_member_comes_back_to_its_group_after_a_restart_of_the_broker() -> Non
     with_groups(act)
 
 
-def test_batches_that_cannot_be_decoded_are_passed_over_and_told_of() -> None:
+def test_batches_that_cannot_be_decoded_are_skipped_and_logged() -> None:
     async def act(groups: Groups) -> None:
         for at in range(30):
             await groups.commit(100 + at, f"g{at}")
@@ -164,7 +164,7 @@ def rot(groups: Groups, base: int) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-def test_a_rotten_batch_costs_its_records_and_not_the_coordinator(clean: bool) -> None:
+def test_a_corrupt_batch_loses_its_records_and_not_the_coordinator(clean: bool) -> None:
     async def act(groups: Groups) -> None:
         for at in range(40):
             await groups.commit(at, f"g{at}")
@@ -176,7 +176,7 @@ def test_a_rotten_batch_costs_its_records_and_not_the_coordinator(clean: bool) -
 
         assert [at for at in range(40) if not loaded.offsets(f"g{at}")] == [7]
         assert [note["offset"] for note in loaded.rig.notes.named("segment_quarantined")] == [7]
-        # What recovery after a kill finds by itself, the load does not meet.
+        # After a kill, log recovery finds the damage before the load does.
         assert [note["offset"] for note in loaded.rig.notes.named("coordinator_records_lost")] == ([7] if clean else [])
         assert loaded.rig.disk.exists(f"{HOME}/{OFFSETS}-0/{0:020d}.log.quarantined")
         assert took(await loaded.commit(99, "g7"))
@@ -188,7 +188,7 @@ def test_a_rotten_batch_costs_its_records_and_not_the_coordinator(clean: bool) -
     with_groups(act)
 
 
-def test_a_topic_deleted_while_its_log_is_repaired_takes_nothing_with_it() -> None:
+def test_a_topic_deleted_during_a_repair_takes_no_directory_offline() -> None:
     async def act(groups: Groups) -> None:
         await groups.commit(7)
         rot(groups, 0)
@@ -209,7 +209,7 @@ def test_a_topic_deleted_while_its_log_is_repaired_takes_nothing_with_it() -> No
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_load_of_a_deleted_topic_leaves_the_coordinator_of_the_next_one_alone(
+def test_the_load_of_a_deleted_topic_does_not_affect_the_recreated_one(
     monkeypatch: pytest.MonkeyPatch, *, fails: bool
 ) -> None:
     async def act(groups: Groups) -> None:
@@ -248,7 +248,7 @@ def test_a_load_of_a_deleted_topic_leaves_the_coordinator_of_the_next_one_alone(
     with_groups(act)
 
 
-def test_a_partition_that_is_never_read_is_tried_ever_less_and_keeps_nobody_from_listing() -> None:
+def test_failed_loads_back_off_and_do_not_block_listing() -> None:
     async def act(groups: Groups) -> None:
         await groups.commit(7)
         loaded = groups.again()
@@ -270,7 +270,7 @@ def test_a_partition_that_is_never_read_is_tried_ever_less_and_keeps_nobody_from
     with_groups(act)
 
 
-def test_a_load_takes_many_slices_and_lets_others_run_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_yields_to_the_loop_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "SLICE_BYTES", 300)
     monkeypatch.setattr(loading, "EVENTS_AT_ONCE", 2)
 
@@ -296,7 +296,7 @@ def test_a_load_takes_many_slices_and_lets_others_run_between_them(monkeypatch: 
     with_groups(act)
 
 
-def test_offsets_of_a_topic_that_went_before_they_were_loaded_go_too() -> None:
+def test_offsets_of_a_topic_deleted_before_the_load_are_deleted() -> None:
     async def act(groups: Groups) -> None:
         await groups.commit(7)
         loaded = groups.again()
@@ -309,7 +309,7 @@ def test_offsets_of_a_topic_that_went_before_they_were_loaded_go_too() -> None:
     with_groups(act)
 
 
-def test_offsets_of_a_topic_that_was_made_anew_before_they_were_loaded_go_too() -> None:
+def test_offsets_of_a_topic_recreated_before_the_load_are_deleted() -> None:
     async def act(groups: Groups) -> None:
         await groups.commit(7)
         loaded = groups.again()
@@ -322,7 +322,7 @@ def test_offsets_of_a_topic_that_was_made_anew_before_they_were_loaded_go_too() 
     with_groups(act)
 
 
-def test_a_topic_that_goes_while_a_partition_is_loading_is_not_missed() -> None:
+def test_a_topic_deleted_during_a_load_is_not_missed() -> None:
     async def act(groups: Groups) -> None:
         await groups.commit(7)
         loaded = groups.again()
@@ -343,7 +343,7 @@ def test_a_topic_that_goes_while_a_partition_is_loading_is_not_missed() -> None:
     with_groups(act)
 
 
-def test_records_that_cannot_be_read_are_counted_and_passed_over() -> None:
+def test_records_that_cannot_be_decoded_are_counted_and_skipped() -> None:
     async def act(groups: Groups) -> None:
         await groups.commit(7)
         replica = groups.rig.replica(OFFSETS)
@@ -359,13 +359,13 @@ def test_records_that_cannot_be_read_are_counted_and_passed_over() -> None:
         await loaded.load()
 
         assert loaded.offsets() == {("orders", 0): 7}
-        # What Kafka up to 4.0 noted of a group's partitions is known, and of no use.
+        # Kafka's partition metadata records (up to 4.0) are known and ignored.
         assert [note["unreadable"] for note in loaded.rig.notes.named("coordinator_loaded")] == [3]
 
     with_groups(act)
 
 
-def test_a_partition_that_is_compacted_while_it_is_loaded_is_loaded_again_at_once(
+def test_a_partition_compacted_during_its_load_is_loaded_again_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     real, views = Log.view, 0
@@ -375,7 +375,7 @@ def test_a_partition_that_is_compacted_while_it_is_loaded_is_loaded_again_at_onc
         made = real(log)
         views += log.tp.topic == OFFSETS
         if views == 1:
-            # As a compaction does that puts its first group in place.
+            # As a compaction does when it swaps in its first segments.
             log.partition_directory.rewrites += 1
         return made
 
@@ -397,7 +397,7 @@ def test_a_partition_that_is_compacted_while_it_is_loaded_is_loaded_again_at_onc
     with_groups(act)
 
 
-def test_a_partition_that_cannot_be_read_is_tried_again_later() -> None:
+def test_the_load_of_a_partition_that_cannot_be_read_is_retried() -> None:
     async def act(groups: Groups) -> None:
         await groups.commit(7)
         loaded = groups.again()
@@ -414,7 +414,7 @@ def test_a_partition_that_cannot_be_read_is_tried_again_later() -> None:
     with_groups(act)
 
 
-def test_another_broker_that_leads_a_partition_coordinates_its_groups() -> None:
+def test_a_new_leader_takes_over_the_groups_of_a_partition() -> None:
     async def act(groups: Groups) -> None:
         joining = groups.ask(commit(7))
         coordinator = groups.of()
@@ -431,7 +431,7 @@ def test_another_broker_that_leads_a_partition_coordinates_its_groups() -> None:
     with_groups(act)
 
 
-def test_groups_that_are_loaded_follow_the_brokers_settings() -> None:
+def test_loaded_groups_follow_changed_broker_settings() -> None:
     async def act(groups: Groups) -> None:
         await groups.member()
         changed = BrokerConfig(group_consumer_assignment_interval_ms=7)
@@ -451,7 +451,7 @@ def lags(groups: Groups) -> dict[tuple[str, int], tuple[int, int]]:
     return {(one.group, one.partition): (one.offset, one.lag) for one in rows if isinstance(one, LagView)}
 
 
-def test_lag_is_what_is_left_to_read() -> None:
+def test_lag_is_the_distance_to_the_high_watermark() -> None:
     async def act(groups: Groups) -> None:
         replica = groups.rig.replica("orders", 1)
         for _ in range(10):
@@ -465,7 +465,7 @@ def test_lag_is_what_is_left_to_read() -> None:
     with_groups(act)
 
 
-def test_what_retention_dropped_is_not_left_to_read() -> None:
+def test_lag_excludes_records_that_retention_deleted() -> None:
     async def act(groups: Groups) -> None:
         replica = groups.rig.replica("orders", 1)
         for _ in range(10):
@@ -479,7 +479,7 @@ def test_what_retention_dropped_is_not_left_to_read() -> None:
     with_groups(act)
 
 
-def test_lag_is_known_of_partitions_that_nobody_has_used_since_the_start() -> None:
+def test_lag_is_known_for_partitions_unused_since_the_start() -> None:
     async def act(groups: Groups) -> None:
         for _ in range(10):
             groups.rig.append(groups.rig.replica("orders", 1), batch(b"v"))
@@ -493,7 +493,7 @@ def test_lag_is_known_of_partitions_that_nobody_has_used_since_the_start() -> No
     with_groups(act)
 
 
-def test_a_scrape_tells_a_bounded_number_of_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scrape_has_a_bounded_number_of_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_lag, "OFFSETS_REPORTED_MAX", 5)
 
     async def act(groups: Groups) -> None:
@@ -503,7 +503,7 @@ def test_a_scrape_tells_a_bounded_number_of_offsets(monkeypatch: pytest.MonkeyPa
         rows = list(lag.rows())
 
         assert sum(isinstance(row, LagView) for row in rows) == 5
-        assert rows[-1] == CoverageView(loading=0, unreported=True)
+        assert rows[-1] == CoverageView(loading=0, truncated=True)
 
     with_groups(act, offsets_topic(4))
 
@@ -526,7 +526,7 @@ def test_samples_have_kafka_exporters_names() -> None:
 
         assert samples == {
             ("penstock_groups_loading", ()): 0,
-            ("penstock_consumergroup_offsets_untold", ()): 0,
+            ("penstock_consumergroup_offsets_truncated", ()): 0,
             ("kafka_consumergroup_members", ("g",)): 0,
             ("kafka_consumergroup_current_offset", ("g", "orders", "0")): 4,
             ("kafka_consumergroup_current_offset", ("g", "orders", "1")): 4,

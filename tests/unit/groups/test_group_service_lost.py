@@ -1,4 +1,4 @@
-"""A coordinator whose log directory fails: it says so, decides nothing more, and leaves every other alone."""
+"""A coordinator whose log directory fails: its requests fail, and other coordinators are not affected."""
 
 import asyncio
 import errno
@@ -56,12 +56,12 @@ def end_of(name: str, made: Any) -> EndTransaction:
 
 
 def fail(world: Transactions, partition: int) -> None:
-    """Let the next write to a directory fail, and every one after it."""
+    """Make every further write to a directory fail."""
     path = world.rig.replica(STATE, partition).log.directory.path
     world.rig.disk.fail("append", path, errno.EIO)
 
 
-def test_a_commit_that_the_failing_disk_did_not_take_is_refused_and_writes_no_marker() -> None:
+def test_a_commit_that_fails_with_the_disk_writes_no_marker() -> None:
     async def act() -> None:
         world = two_directories()
         lost, kept = NAMES[0], NAMES[1]
@@ -70,36 +70,36 @@ def test_a_commit_that_the_failing_disk_did_not_take_is_refused_and_writes_no_ma
         fail(world, 0)
 
         refused = await world.finish(end_of(lost, made))
-        world.coordinators.let_go()
+        world.coordinators.end_offline()
 
         assert isinstance(refused, NotCoordinator)
         with pytest.raises(NotCoordinator):
             world.ask(end_of(lost, made))
         world.rig.loop.pass_ms(120_000)
-        assert world.outcomes() == [], "nothing was decided, not even by time"
+        assert world.outcomes() == [], "nothing was decided, not even by a timeout"
         assert [one.partition for one in world.coordinators.serving()] == [1]
 
     asyncio.run(act())
 
 
-def test_ids_on_another_disk_go_on() -> None:
+def test_transactional_ids_on_another_disk_are_not_affected() -> None:
     async def act() -> None:
         world = two_directories()
         made = opened(world, NAMES[1])
         fail(world, 0)
         assert isinstance(world.ask(init(NAMES[0])), NotCoordinator)
-        world.coordinators.let_go()
+        world.coordinators.end_offline()
 
         ended = await world.finish(end_of(NAMES[1], made))
 
         assert not isinstance(ended, BrokerError)
-        assert world.coordinators.can_keep(1)
-        assert not world.coordinators.can_keep(0)
+        assert world.coordinators.is_online(1)
+        assert not world.coordinators.is_online(0)
 
     asyncio.run(act())
 
 
-def test_a_transaction_goes_on_where_it_was_when_the_disk_is_back() -> None:
+def test_a_transaction_continues_when_the_disk_is_back() -> None:
     async def act() -> None:
         world = two_directories()
         made = opened(world, NAMES[0])
@@ -119,7 +119,7 @@ def test_a_transaction_goes_on_where_it_was_when_the_disk_is_back() -> None:
     asyncio.run(act())
 
 
-def test_ids_of_a_disk_that_was_emptied_are_new_and_nobody_ends_a_transaction_with_an_old_producer() -> None:
+def test_transactional_ids_of_an_emptied_disk_are_new_and_old_producers_cannot_end_a_transaction() -> None:
     async def act() -> None:
         world = two_directories()
         name = NAMES[0]
@@ -134,14 +134,14 @@ def test_ids_of_a_disk_that_was_emptied_are_new_and_nobody_ends_a_transaction_wi
 
         assert isinstance(again.ask(end_of(name, made)), InvalidProducerIdMapping)
         assert again.outcomes() == []
-        anew = again.ask(init(name))
-        assert not isinstance(anew, BrokerError)
-        assert anew.epoch == 0
+        initialized = again.ask(init(name))
+        assert not isinstance(initialized, BrokerError)
+        assert initialized.epoch == 0
 
     asyncio.run(act())
 
 
-def test_whoever_waits_for_a_group_learns_at_once_that_its_disk_failed() -> None:
+def test_requests_waiting_for_a_group_fail_at_once_when_its_disk_fails() -> None:
     async def act(groups: Groups) -> None:
         joining = groups.ask(join())
         assert joining == []
@@ -149,7 +149,7 @@ def test_whoever_waits_for_a_group_learns_at_once_that_its_disk_failed() -> None
         refused = groups.ask(commit(7, "another"))
         await asyncio.sleep(0)
 
-        groups.coordinators.let_go()
+        groups.coordinators.end_offline()
 
         assert [type(response) for response in refused] == [NotCoordinator]
         assert len(joining) == 1
@@ -159,7 +159,7 @@ def test_whoever_waits_for_a_group_learns_at_once_that_its_disk_failed() -> None
     with_groups(act)
 
 
-def test_a_disk_that_fails_before_its_groups_are_loaded_does_not_hold_up_who_lists_the_others() -> None:
+def test_a_disk_that_fails_before_the_load_does_not_block_listing() -> None:
     async def act(groups: Groups) -> None:
         await groups.commit(7)
         loaded = groups.again()

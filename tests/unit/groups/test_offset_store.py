@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, what is kept, and for how long."""
+"""Committed offsets: validation, storage, retention and deletion."""
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ ID_1, ID_2 = TopicId(b"1" * 16), TopicId(b"2" * 16)
 
 
 def simple_commit(*entries: CommitEntry, group: str = "g", version: int = 9, retention_ms: int = -1) -> CommitOffsets:
-    """A commit of one who is no member."""
+    """A commit from outside the group."""
     return CommitOffsets(
         group=group,
         member_id="",
@@ -57,10 +57,14 @@ def offsets(rig: Rig, group: str = "g") -> dict[tuple[str, int], int]:
     return {(found.topic, found.partition): found.offset for found in rig.shard.fetch_offsets(group)}
 
 
-# Who may commit
+def committed_count(rig: Rig) -> int:
+    return sum(1 for _ in rig.shard.committed())
 
 
-def test_anybody_may_commit_for_a_group_that_does_not_exist() -> None:
+# Validation
+
+
+def test_a_commit_without_a_generation_creates_a_group() -> None:
     rig = Rig()
 
     assert rig.ask(simple_commit(CommitEntry("t", 0, 42))) is ALL_COMMITTED
@@ -70,7 +74,7 @@ def test_anybody_may_commit_for_a_group_that_does_not_exist() -> None:
 
 
 @pytest.mark.parametrize(("version", "error"), [(8, IllegalGeneration), (9, GroupIdNotFound)])
-def test_a_generation_of_a_group_that_does_not_exist_is_refused(version: int, error: type[BrokerError]) -> None:
+def test_a_commit_with_a_generation_for_an_unknown_group_is_rejected(version: int, error: type[BrokerError]) -> None:
     rig = Rig()
     client = Client(rig)
     client.member_id, client.generation = "m", 3
@@ -103,7 +107,7 @@ def test_a_commit_from_an_old_generation_is_fenced() -> None:
     assert offsets(rig) == {("t", 0): 5}
 
 
-def test_one_without_a_generation_may_not_commit_where_members_are() -> None:
+def test_a_commit_without_a_generation_to_a_group_with_members_is_rejected() -> None:
     rig = Rig()
     client = Client(rig)
     settled(rig, client)
@@ -116,7 +120,7 @@ def test_one_without_a_generation_may_not_commit_where_members_are() -> None:
     assert isinstance(stranger.commit(1), UnknownMemberId)
 
 
-def test_members_may_commit_while_they_are_called_to_join() -> None:
+def test_members_may_commit_during_a_rebalance() -> None:
     rig = Rig()
     client = Client(rig, "a")
     settled(rig, client)
@@ -126,7 +130,7 @@ def test_members_may_commit_while_they_are_called_to_join() -> None:
     assert client.commit(5) is ALL_COMMITTED
 
 
-def test_members_that_wait_for_their_work_have_nothing_to_commit() -> None:
+def test_members_that_wait_for_their_assignment_may_not_commit() -> None:
     rig = Rig()
     client = Client(rig).join()
     rig.pass_ms(DELAY_MS)
@@ -134,7 +138,7 @@ def test_members_that_wait_for_their_work_have_nothing_to_commit() -> None:
     assert isinstance(client.commit(5), RebalanceInProgress)
 
 
-def test_when_all_members_have_left_anybody_may_commit_again() -> None:
+def test_an_empty_group_accepts_commits_without_a_generation() -> None:
     rig = Rig()
     client = Client(rig)
     settled(rig, client)
@@ -143,14 +147,14 @@ def test_when_all_members_have_left_anybody_may_commit_again() -> None:
     assert rig.ask(simple_commit(CommitEntry("t", 0, 42))) is ALL_COMMITTED
 
 
-def test_the_group_without_a_name_has_offsets_like_any_other() -> None:
+def test_the_empty_group_id_has_offsets() -> None:
     rig = Rig()
 
     assert rig.ask(simple_commit(CommitEntry("t", 0, 42), group="")) is ALL_COMMITTED
     assert offsets(rig, "") == {("t", 0): 42}
 
 
-# What is kept
+# Storage
 
 
 @given(
@@ -160,7 +164,7 @@ def test_the_group_without_a_name_has_offsets_like_any_other() -> None:
     partition=st.integers(0, 2**31 - 1),
     topic_id=st.binary(min_size=16, max_size=16),
 )
-def test_what_is_committed_is_what_is_fetched(
+def test_a_committed_offset_round_trips(
     offset: int, leader_epoch: int, metadata: str, partition: int, topic_id: bytes
 ) -> None:
     store = OffsetStore()
@@ -171,10 +175,9 @@ def test_what_is_committed_is_what_is_fetched(
     assert store.all_of("g") == [
         CommittedOffset("t", partition, offset, leader_epoch, metadata, START_MS, TopicId(topic_id))
     ]
-    assert store.count == 1
 
 
-def test_only_asked_for_partitions_are_fetched_and_only_those_that_have_an_offset() -> None:
+def test_a_fetch_returns_only_requested_partitions_with_an_offset() -> None:
     rig = Rig()
     rig.ask(simple_commit(CommitEntry("t", 0, 1), CommitEntry("t", 5000, 2), CommitEntry("u", 0, 3)))
 
@@ -189,7 +192,7 @@ def test_only_asked_for_partitions_are_fetched_and_only_those_that_have_an_offse
     ]
 
 
-def test_a_note_that_is_too_long_fails_only_its_own_entry() -> None:
+def test_metadata_that_is_too_long_fails_only_its_entry() -> None:
     rig = Rig({"offset.metadata.max.bytes": "4"})
 
     reply = rig.ask(simple_commit(CommitEntry("t", 0, 1, metadata="12345"), CommitEntry("t", 1, 2, metadata="1234")))
@@ -202,11 +205,11 @@ def test_a_note_that_is_too_long_fails_only_its_own_entry() -> None:
     ("metadata", "fits"),
     [("", True), ("aaaa", True), ("aaaaa", False), ("éééé", True), ("😀😀", True), ("😀😀😀", False)],
 )
-def test_notes_are_measured_as_kafka_measures_them(metadata: str, fits: bool) -> None:
+def test_metadata_is_measured_in_utf_16_units(metadata: str, fits: bool) -> None:
     assert metadata_fits(metadata, 4) is fits
 
 
-def test_a_commit_that_could_not_be_written_is_not_known() -> None:
+def test_a_commit_whose_append_failed_is_not_stored() -> None:
     rig = Rig()
     rig.refusing = CoordinatorNotAvailable()
 
@@ -223,13 +226,13 @@ def test_offsets_survive_a_restart() -> None:
     rig.restart()
 
     assert rig.shard.fetch_offsets("g") == before
-    assert rig.shard.offset_count == 2
+    assert committed_count(rig) == 2
 
 
 # Retention
 
 
-def test_offsets_of_one_who_is_no_member_expire_some_time_after_their_commit() -> None:
+def test_offsets_of_a_group_without_members_expire_after_their_commit() -> None:
     rig = Rig()
     rig.ask(simple_commit(CommitEntry("t", 0, 1)))
     rig.pass_ms(DAY_MS)
@@ -243,7 +246,7 @@ def test_offsets_of_one_who_is_no_member_expire_some_time_after_their_commit() -
     assert rig.log[-2:] == [OffsetForgotten("g", "t", 1), ClassicGroupForgotten(group="g")]
 
 
-def test_offsets_of_a_group_expire_some_time_after_its_last_member_left() -> None:
+def test_offsets_of_a_group_expire_after_its_last_member_left() -> None:
     rig = Rig()
     client = Client(rig)
     settled(rig, client)
@@ -269,7 +272,7 @@ def test_offsets_of_a_group_expire_some_time_after_its_last_member_left() -> Non
     assert rig.shard.list_groups() == []
 
 
-def test_members_keep_the_offsets_of_what_they_read_and_lose_those_of_what_they_do_not() -> None:
+def test_offsets_of_subscribed_topics_do_not_expire_and_others_do() -> None:
     rig = Rig()
     client = Client(rig, protocols=(("range", subscription("t")),), session_ms=1_800_000)
     settled(rig, client)
@@ -283,7 +286,7 @@ def test_members_keep_the_offsets_of_what_they_read_and_lose_those_of_what_they_
     assert offsets(rig) == {("t", 0): 1}
 
 
-def test_while_a_group_is_called_together_nothing_expires() -> None:
+def test_no_offset_expires_during_a_rebalance() -> None:
     rig = Rig()
     client = Client(rig, session_ms=1_800_000, rebalance_ms=1_800_000)
     settled(rig, client)
@@ -299,7 +302,7 @@ def test_while_a_group_is_called_together_nothing_expires() -> None:
     assert offsets(rig) == {("u", 0): 2}
 
 
-def test_of_members_that_do_not_say_what_they_read_nothing_expires() -> None:
+def test_no_offset_expires_while_subscriptions_are_unknown() -> None:
     rig = Rig()
     client = Client(rig, protocol_type="connect", protocols=(("p", b"opaque"),), session_ms=1_800_000)
     settled(rig, client)
@@ -312,7 +315,7 @@ def test_of_members_that_do_not_say_what_they_read_nothing_expires() -> None:
     assert offsets(rig) == {("t", 0): 1}
 
 
-def test_a_commit_may_name_its_own_retention() -> None:
+def test_a_commit_may_have_its_own_retention() -> None:
     rig = Rig()
     rig.ask(simple_commit(CommitEntry("t", 0, 1), retention_ms=CHECK_MS, version=4))
     rig.ask(simple_commit(CommitEntry("t", 1, 1), retention_ms=2 * RETENTION_MS, version=4))
@@ -323,7 +326,7 @@ def test_a_commit_may_name_its_own_retention() -> None:
     assert offsets(rig) == {("t", 1): 1}
 
 
-def test_a_group_of_old_records_that_do_not_say_since_when_it_is_empty_forgets_after_its_commits() -> None:
+def test_without_a_state_timestamp_offsets_expire_after_their_commit() -> None:
     rig = Rig()
     rig.log.append(
         ClassicGroupSaved(
@@ -340,7 +343,7 @@ def test_a_group_of_old_records_that_do_not_say_since_when_it_is_empty_forgets_a
     assert offsets(rig) == {}
 
 
-def test_a_great_many_offsets_are_gone_through_in_slices() -> None:
+def test_the_retention_check_of_many_offsets_runs_in_slices() -> None:
     rig = Rig()
     for group in range(3):
         for topic in range(3):
@@ -350,7 +353,7 @@ def test_a_great_many_offsets_are_gone_through_in_slices() -> None:
                     group=f"g{group}",
                 )
             )
-    assert rig.shard.offset_count == 9 * (OFFSETS_PER_SLICE_MAX // 2)
+    assert committed_count(rig) == 9 * (OFFSETS_PER_SLICE_MAX // 2)
     steps: list[int] = []
     run = rig.run
     rig.run = lambda step: (steps.append(len(step.events)), run(step))[1]  # type: ignore[method-assign, func-returns-value]
@@ -358,7 +361,7 @@ def test_a_great_many_offsets_are_gone_through_in_slices() -> None:
     rig.now_ms += RETENTION_MS
     rig.pass_ms(CHECK_MS)
 
-    assert rig.shard.offset_count == 0
+    assert committed_count(rig) == 0
     assert rig.shard.list_groups() == []
     assert max(steps) <= OFFSETS_PER_SLICE_MAX + 3
 
@@ -369,7 +372,7 @@ def test_an_offset_committed_between_two_slices_keeps_its_group() -> None:
         rig.ask(simple_commit(*(CommitEntry(topic, index, 1) for index in range(OFFSETS_PER_SLICE_MAX))))
     rig.now_ms += RETENTION_MS
     rig.run(rig.shard.wake(RetentionCheck(), rig.now_ms))
-    assert rig.shard.offset_count == OFFSETS_PER_SLICE_MAX
+    assert committed_count(rig) == OFFSETS_PER_SLICE_MAX
     rig.ask(simple_commit(CommitEntry("a", 0, 2)))
     rig.run(rig.shard.wake(RetentionCheck(), rig.now_ms))
     rig.run(rig.shard.wake(RetentionCheck(), rig.now_ms))
@@ -377,7 +380,7 @@ def test_an_offset_committed_between_two_slices_keeps_its_group() -> None:
     assert offsets(rig) == {("a", 0): 2}
 
 
-def test_somebody_about_to_join_keeps_a_group_without_offsets() -> None:
+def test_a_pending_member_keeps_a_group_without_offsets() -> None:
     rig = Rig()
     client = Client(rig, session_ms=1_800_000)
     client._send_join()
@@ -391,7 +394,7 @@ def test_somebody_about_to_join_keeps_a_group_without_offsets() -> None:
 # Deleting
 
 
-def test_offsets_of_topics_that_nobody_reads_can_be_deleted() -> None:
+def test_offsets_of_topics_without_subscribers_can_be_deleted() -> None:
     rig = Rig()
     client = Client(rig, protocols=(("range", subscription("t")),))
     settled(rig, client)
@@ -405,14 +408,14 @@ def test_offsets_of_topics_that_nobody_reads_can_be_deleted() -> None:
     assert rig.log.count(OffsetForgotten("g", "u", 0)) == 1
 
 
-def test_consumers_that_do_not_say_what_they_read_count_as_if_they_read_all() -> None:
+def test_unreadable_subscriptions_count_as_subscribed_to_all_topics() -> None:
     rig = Rig()
     settled(rig, Client(rig, protocols=(("range", b"garbled"),)))
 
     assert rig.ask(DeleteOffsets(group="g", partitions=(("t", 0),))) == DeleteOffsetsReply({0: GroupSubscribedToTopic})
 
 
-def test_offsets_of_members_of_another_kind_cannot_be_deleted_singly() -> None:
+def test_offsets_of_a_group_with_another_protocol_type_cannot_be_deleted() -> None:
     rig = Rig()
     settled(rig, Client(rig, protocol_type="connect"))
 
@@ -430,14 +433,14 @@ def test_offsets_of_an_empty_group_can_be_deleted() -> None:
     assert offsets(rig) == {}
 
 
-def test_offsets_of_no_group_cannot_be_deleted() -> None:
+def test_offsets_of_an_unknown_group_cannot_be_deleted() -> None:
     rig = Rig()
 
     assert isinstance(rig.ask(DeleteOffsets(group="nobody", partitions=(("t", 0),))), GroupIdNotFound)
     assert isinstance(rig.ask(DeleteOffsets(group="", partitions=())), InvalidGroupId)
 
 
-def test_offsets_of_deleted_topics_are_forgotten() -> None:
+def test_offsets_of_deleted_topics_are_deleted() -> None:
     rig = Rig()
     rig.topics.ids = {"t": ID_1, "u": ID_2}
     rig.ask(simple_commit(CommitEntry("t", 0, 1, topic_id=ID_1), CommitEntry("u", 0, 2, topic_id=ID_2)))
@@ -450,7 +453,7 @@ def test_offsets_of_deleted_topics_are_forgotten() -> None:
     assert offsets(rig, "other") == {}
 
 
-def test_offsets_of_a_topic_made_anew_are_those_committed_since() -> None:
+def test_offsets_of_a_recreated_topic_are_those_committed_since() -> None:
     rig = Rig()
     rig.ask(simple_commit(CommitEntry("t", 0, 1, topic_id=ID_1), CommitEntry("t", 1, 2, topic_id=ID_2)))
     rig.ask(simple_commit(CommitEntry("t", 2, 3, topic_id=TOPIC_ID_ZERO)))
@@ -475,7 +478,7 @@ def test_offsets_of_a_topic_made_anew_are_those_committed_since() -> None:
         )
     )
 )
-def test_the_store_remembers_as_a_dictionary_would(
+def test_the_store_behaves_like_a_dictionary(
     changes: list[tuple[bool, str, str, int, int]],
 ) -> None:
     store, plain = OffsetStore(), dict[tuple[str, str, int], int]()
@@ -488,7 +491,6 @@ def test_the_store_remembers_as_a_dictionary_would(
             plain.pop((group, topic, partition), None)
 
     assert {(group, found.topic, found.partition): found.offset for group, found in store.everything()} == plain
-    assert store.count == len(plain)
     for group in "gh":
         assert store.count_of(group) == sum(key[0] == group for key in plain)
         assert len(store.tombstones_of(group)) == store.count_of(group)

@@ -1,4 +1,4 @@
-"""Offsets within transactions: pending, then the group's or nothing, whatever comes between."""
+"""Offsets within transactions: pending, then committed or discarded."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ def offsets(store: OffsetStore, group: str = "g") -> dict[int, int]:
     return {found.partition: found.offset for found in store.all_of(group)}
 
 
-def test_a_pending_offset_shows_when_its_transaction_is_committed() -> None:
+def test_a_pending_offset_is_visible_once_its_transaction_is_committed() -> None:
     store = OffsetStore()
     store.committed(committed(3))
     store.pending(pending(1, 5))
@@ -33,7 +33,7 @@ def test_a_pending_offset_shows_when_its_transaction_is_committed() -> None:
     assert not store.unsettled("g", "t", 0)
 
 
-def test_a_pending_offset_is_gone_when_its_transaction_is_aborted() -> None:
+def test_a_pending_offset_is_discarded_when_its_transaction_is_aborted() -> None:
     store = OffsetStore()
     store.pending(pending(1, 5))
 
@@ -43,18 +43,18 @@ def test_a_pending_offset_is_gone_when_its_transaction_is_aborted() -> None:
     assert not store.unsettled("g", "t", 0)
 
 
-def test_a_commit_that_came_later_is_not_undone_by_a_transaction_that_ends_after_it() -> None:
+def test_a_later_commit_wins_over_a_transaction_that_ends_after_it() -> None:
     store = OffsetStore()
     store.pending(pending(1, 5))
     store.committed(committed(9))
-    assert store.unsettled("g", "t", 0), "as Kafka has it, although nothing will come of it"
+    assert store.unsettled("g", "t", 0), "as in Kafka, although it is superseded"
 
     store.decided(TxnOffsetsDecided(1, True))
 
     assert offsets(store) == {0: 9}
 
 
-def test_of_two_transactions_the_one_that_committed_its_offset_last_counts() -> None:
+def test_of_two_transactions_the_later_offset_commit_wins() -> None:
     store = OffsetStore()
     store.pending(pending(1, 5))
     store.pending(pending(2, 7))
@@ -65,7 +65,7 @@ def test_of_two_transactions_the_one_that_committed_its_offset_last_counts() -> 
     assert offsets(store) == {0: 7}
 
 
-def test_a_tombstone_takes_pending_offsets_along() -> None:
+def test_a_tombstone_deletes_pending_offsets() -> None:
     store = OffsetStore()
     store.pending(pending(1, 5))
     assert store.tombstones_of("g") == [OffsetForgotten("g", "t", 0)]
@@ -77,7 +77,7 @@ def test_a_tombstone_takes_pending_offsets_along() -> None:
     assert offsets(store) == {}
 
 
-def test_an_offset_that_a_transaction_may_move_does_not_expire() -> None:
+def test_an_offset_with_a_pending_one_does_not_expire() -> None:
     store = OffsetStore()
     store.committed(committed(3, partition=0))
     store.committed(committed(3, partition=1))
@@ -90,7 +90,7 @@ def test_an_offset_that_a_transaction_may_move_does_not_expire() -> None:
 
 
 class Stagings(RuleBasedStateMachine):
-    """Against a list of everything in the log: the latest that counts is the one furthest down."""
+    """The store against a list of all events in the log, of which the latest one counts."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The background work: what it drops, flushes, notes and forgets, and what it does when something goes wrong."""
+"""Background work: retention, compaction, flush, checkpoints, scrubbing, expiration, and their failures."""
 
 import asyncio
 import errno
@@ -34,7 +34,7 @@ RETAINED = {"cleanup.policy": "compact,delete", "retention.ms": str(HOUR_MS)}
 
 
 async def at_once(seconds: float) -> None:
-    """A sleep that lets time alone."""
+    """A sleep that only yields to the loop."""
     await asyncio.sleep(0)
 
 
@@ -57,7 +57,7 @@ def filled(rig: Rig, count: int = 6, **kw: Any) -> None:
         rig.append(rig.replica(), batch(b"%d" % at * 50, at_ms=rig.clock.ms, **kw))
 
 
-def test_old_segments_are_dropped_readers_are_told_and_files_follow_later() -> None:
+def test_old_segments_are_dropped_the_log_start_moves_and_files_are_removed_later() -> None:
     rig = Rig(topic(configs={**SMALL, "retention.ms": str(HOUR_MS)}))
     filled(rig, 4)
     rig.clock.ms += 2 * HOUR_MS
@@ -77,7 +77,7 @@ def test_old_segments_are_dropped_readers_are_told_and_files_follow_later() -> N
     assert [fields["count"] for fields in rig.notes.named("segments_dropped")]
 
 
-def test_a_log_that_is_too_large_loses_its_oldest_segments_also_when_nobody_uses_it() -> None:
+def test_a_log_that_is_too_large_loses_its_oldest_segments_even_when_unused() -> None:
     configs = {**SMALL, "retention.bytes": "300"}
     rig = Rig(topic(configs=configs))
     filled(rig)
@@ -90,7 +90,7 @@ def test_a_log_that_is_too_large_loses_its_oldest_segments_also_when_nobody_uses
     assert again.replica().log.size_bytes <= 300 + 200
 
 
-def test_logs_that_have_nothing_due_are_not_opened() -> None:
+def test_logs_without_a_due_segment_are_not_opened() -> None:
     rig = Rig(topic(configs=SMALL))
     filled(rig, 2)
     again = Rig(topic(configs=SMALL), disk=rig.stop())
@@ -100,7 +100,7 @@ def test_logs_that_have_nothing_due_are_not_opened() -> None:
     assert not list(again.replicas.live())
 
 
-def test_what_is_committed_no_further_is_not_dropped() -> None:
+def test_uncommitted_segments_are_not_dropped() -> None:
     rig = Rig(topic(configs={**SMALL, "flush": "group", "retention.ms": "1"}))
     filled(rig)
     rig.clock.ms += HOUR_MS
@@ -148,7 +148,7 @@ def test_compaction_keeps_the_newest_of_each_key() -> None:
     assert replica.log.cleaning is None
 
 
-def test_a_topic_deleted_during_its_compaction_takes_no_harm() -> None:
+def test_a_topic_can_be_deleted_during_its_compaction() -> None:
     async def run() -> None:
         was = topic(configs={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
         rig = Rig(was, topic("other", number=2))
@@ -168,7 +168,7 @@ def test_a_topic_deleted_during_its_compaction_takes_no_harm() -> None:
     asyncio.run(run())
 
 
-def test_a_topic_created_again_during_the_compaction_of_its_predecessor_takes_no_harm() -> None:
+def test_a_topic_can_be_created_again_during_the_compaction_of_its_predecessor() -> None:
     for waits in range(8):
         asyncio.run(recreated_during_compaction(waits))
 
@@ -204,7 +204,7 @@ async def recreated_during_compaction(waits: int) -> None:
     assert [record.value for record in everything(again.replica())] == [b"new %d" % at * 9 for at in range(9)]
 
 
-def test_a_damaged_log_is_left_uncompacted_and_said_to_be() -> None:
+def test_a_damaged_log_is_not_compacted_and_is_reported() -> None:
     rig = Rig(topic(configs=COMPACTED))
     for at in range(12):
         rig.append(rig.replica(), batch(b"%d" % at * 40))
@@ -221,15 +221,15 @@ def test_a_damaged_log_is_left_uncompacted_and_said_to_be() -> None:
 
 
 def unreadable(codec: int) -> bytearray:
-    """A batch whose checksum holds and whose records no codec can read; a leader takes it at its header's word."""
+    """A batch with a valid CRC whose records cannot be decompressed; a leader does not check them."""
     made = build_batch([Record(0, NOW_MS, b"k", b"noise" * 20)])
     struct.pack_into(">h", made, ATTRIBUTES_AT, codec)
     struct.pack_into(">I", made, CRC_AT, crc32c(bytes(made[ATTRIBUTES_AT:])))
     return made
 
 
-@pytest.mark.parametrize("codec", [1, 2, 3, 4, 7], ids=["gzip", "snappy", "lz4", "zstd", "none there is"])
-def test_a_batch_that_cannot_be_read_costs_no_other_partition_its_compaction(codec: int) -> None:
+@pytest.mark.parametrize("codec", [1, 2, 3, 4, 7], ids=["gzip", "snappy", "lz4", "zstd", "unknown"])
+def test_an_unreadable_batch_does_not_stop_the_compaction_of_other_partitions(codec: int) -> None:
     rig = Rig(*(topic(name, number=at, configs=COMPACTED) for at, name in enumerate("abc", 1)))
     for name in "abc":
         for at in range(12):
@@ -249,7 +249,7 @@ def test_a_batch_that_cannot_be_read_costs_no_other_partition_its_compaction(cod
     assert not [name for name in rig.disk.list_directory("/data/b-0") if name.endswith((".swap", ".cleaned"))]
 
 
-def test_a_log_that_could_not_be_compacted_is_tried_again_later_or_when_it_has_lost_segments() -> None:
+def test_an_uncleanable_log_is_retried_later_or_when_it_has_lost_segments() -> None:
     rig = Rig(topic(configs=COMPACTED))
     poison = unreadable(1)
     base = rig.replica().log.append(memoryview(poison), parse_batch_header(poison), 0)
@@ -290,7 +290,7 @@ def test_a_deleted_topic_is_no_longer_uncleanable() -> None:
 
 
 @pytest.mark.parametrize("job", ["retain", "compact", "snapshot"])
-def test_a_bug_met_in_one_partition_stops_no_work_on_the_others(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_one_partition_does_not_stop_work_on_the_others(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(*(topic(name, number=at, configs={**COMPACTED, **RETAINED}) for at, name in enumerate("ab", 1)))
     for name in "ab":
         for at in range(12):
@@ -323,7 +323,7 @@ def wrapped(broken: Callable[..., Any], real: Callable[..., Any], log: Log, *arg
     return broken(log, real, *args, **kw)
 
 
-def test_a_file_that_cannot_be_removed_keeps_no_other_file() -> None:
+def test_a_file_that_cannot_be_removed_does_not_stop_the_removal_of_others() -> None:
     rig = Rig(*(topic(name, number=at, configs=SMALL) for at, name in enumerate("ab", 1)))
     for at, name in enumerate("ab", 1):
         rig.append(rig.replica(name), batch(b"x"))
@@ -337,7 +337,7 @@ def test_a_file_that_cannot_be_removed_keeps_no_other_file() -> None:
     assert [name[0] for name in rig.disk.list_directory("/data") if name.endswith("-delete")] == ["a"]
 
 
-def test_the_scrubber_takes_no_compaction_for_damage_and_reads_on() -> None:
+def test_the_scrubber_does_not_report_a_compaction_as_damage() -> None:
     async def run() -> None:
         rig = Rig(topic(configs=COMPACTED))
         for at in range(40):
@@ -365,7 +365,7 @@ def test_the_scrubber_takes_no_compaction_for_damage_and_reads_on() -> None:
     asyncio.run(run())
 
 
-def test_a_disk_that_fails_under_compaction_goes_offline() -> None:
+def test_a_disk_error_during_compaction_takes_the_directory_offline() -> None:
     rig = Rig(topic(configs={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}))
     for at in range(12):
         rig.append(rig.replica(), batch(b"%d" % at * 40))
@@ -390,7 +390,7 @@ def test_the_cleaner_can_be_switched_off() -> None:
     assert rig.replica().log.cleaned_to == 0
 
 
-def test_a_flush_comes_due_by_time_and_with_the_end_of_a_segment() -> None:
+def test_a_flush_is_due_by_time_and_at_the_end_of_a_segment() -> None:
     rig = Rig(topic("timed", number=1, configs={"flush.ms": "5000"}), topic("rolled", number=2, configs=SMALL))
     work = maintenance(rig)
     rig.append(rig.replica("timed"), batch(b"a"))
@@ -409,7 +409,7 @@ def test_a_flush_comes_due_by_time_and_with_the_end_of_a_segment() -> None:
     assert not rig.replica("rolled").log.is_dirty
 
 
-def test_checkpoints_say_what_is_committed() -> None:
+def test_checkpoints_have_the_high_watermark() -> None:
     rig = Rig(topic())
     rig.append(rig.replica(), batch(b"a", b"b"))
 
@@ -426,7 +426,7 @@ def test_a_checkpoint_that_fails_takes_its_directory_offline_and_a_full_disk_doe
         error = OSError(code, "failed", "/data/replication-offset-checkpoint.tmp")
         work = maintenance(rig)
 
-        assert isinstance(work._blame(error, "writing checkpoints"), KafkaStorageError)
+        assert isinstance(work._directory_failed(error, "writing checkpoints"), KafkaStorageError)
 
         assert (rig.store.all_directories[0].offline is not None) is offline
 
@@ -450,7 +450,7 @@ def test_producers_are_snapshotted_when_a_log_has_grown_or_time_has_passed() -> 
     assert "00000000000000000002.snapshot" in rig.disk.list_directory("/data/orders-0")
 
 
-def test_silent_producers_and_idle_clients_are_forgotten() -> None:
+def test_idle_producers_and_clients_are_forgotten() -> None:
     rig = Rig(topic())
     rig.append(rig.replica(), batch(b"a", producer_id=5))
     quotas = ClientQuotas(11, 1000)
@@ -466,7 +466,7 @@ def test_silent_producers_and_idle_clients_are_forgotten() -> None:
     assert len(quotas.produce._usage) == 0
 
 
-def test_the_scrubber_tells_of_damage_once() -> None:
+def test_the_scrubber_reports_damage_once() -> None:
     rig = Rig(topic(configs=SMALL))
     filled(rig)
     rig.disk.flip("/data/orders-0/00000000000000000000.log", 80)
@@ -478,7 +478,7 @@ def test_the_scrubber_tells_of_damage_once() -> None:
     assert [fields["offset"] for fields in rig.notes.named("segment_damaged")] == [0]
 
 
-def test_every_task_runs_at_its_interval_and_a_failing_one_goes_on() -> None:
+def test_every_task_runs_at_its_interval_and_a_failing_one_is_retried() -> None:
     class Broken:
         rounds = 0
 
@@ -514,7 +514,7 @@ def test_every_task_runs_at_its_interval_and_a_failing_one_goes_on() -> None:
     asyncio.run(run())
 
 
-def test_stopping_ends_work_in_threads() -> None:
+def test_a_stop_ends_work_in_threads() -> None:
     rig = Rig(topic(configs=SMALL))
     filled(rig)
     work = maintenance(rig)
@@ -526,7 +526,7 @@ def test_stopping_ends_work_in_threads() -> None:
     assert rig.replica().log.cleaning is None
 
 
-def test_many_producers_are_encoded_off_the_loop_as_they_were_when_it_began() -> None:
+def test_many_producers_are_encoded_off_the_loop_from_a_snapshot() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     count = SNAPSHOT_AT_ONCE_MAX + 1
@@ -542,7 +542,7 @@ def test_many_producers_are_encoded_off_the_loop_as_they_were_when_it_began() ->
         saving = asyncio.create_task(work.snapshot_producers())
         for _ in range(10):
             await asyncio.sleep(0)
-        assert threads.queue, "it is encoded by a thread"
+        assert threads.queue, "a thread encodes it"
         rig.append(replica, batch(b"b", producer_id=5, base_sequence=2))
         threads.work()
         await saving
@@ -555,7 +555,7 @@ def test_many_producers_are_encoded_off_the_loop_as_they_were_when_it_began() ->
     assert {entry.producer_id: entry.last_sequence for entry in saved}[5] == 1
 
 
-def test_a_snapshot_of_a_log_that_was_cut_meanwhile_is_not_kept() -> None:
+def test_a_snapshot_of_a_log_truncated_meanwhile_is_discarded() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     rig.append(replica, batch(b"a", producer_id=5))
@@ -567,7 +567,7 @@ def test_a_snapshot_of_a_log_that_was_cut_meanwhile_is_not_kept() -> None:
     assert replica.snapshot_at == 0
 
 
-def test_a_segment_that_ends_with_many_producers_is_snapshotted_by_the_next_round() -> None:
+def test_a_segment_rolled_with_many_producers_is_snapshotted_by_the_next_round() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     rig.append(replica, batch(b"a", producer_id=5))

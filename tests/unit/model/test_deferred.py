@@ -1,4 +1,4 @@
-"""A value now or later: completed once, consumed once, in a known order; nothing stays behind."""
+"""Deferred: completed once, consumed once, in a defined order, without leaks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def unexpected(error: Exception) -> None:
 # Completing
 
 
-def test_a_value_reaches_a_consumer_that_came_before_it_and_one_that_came_after() -> None:
+def test_a_value_reaches_a_consumer_attached_before_or_after_it() -> None:
     before, late = Deferred[int](), Deferred[int]()
     early = Taken().by(before)
     before.resolve(1)
@@ -75,10 +75,10 @@ def test_consuming_twice_is_a_bug() -> None:
         deferred.then(str)
 
 
-# Going on
+# Continuing
 
 
-def test_work_goes_on_with_the_value_and_with_what_it_has_to_wait_for_itself() -> None:
+def test_then_continues_with_a_value_and_with_a_deferred_of_its_work() -> None:
     first, second = Deferred[int](), Deferred[str]()
     taken = Taken().by(first.then(lambda value: second if value == 1 else "other").then(str.upper))
     first.resolve(1)
@@ -89,7 +89,7 @@ def test_work_goes_on_with_the_value_and_with_what_it_has_to_wait_for_itself() -
     assert taken.values == ["TWO"]
 
 
-def test_what_work_raises_is_a_failure_of_what_it_should_have_given_and_not_of_the_owner() -> None:
+def test_an_exception_in_work_fails_the_derived_deferred_and_not_the_owner() -> None:
     deferred = Deferred[int]()
     taken = Taken().by(deferred.then(lambda value: value // 0))
 
@@ -98,7 +98,7 @@ def test_what_work_raises_is_a_failure_of_what_it_should_have_given_and_not_of_t
     assert [type(error) for error in taken.errors] == [ZeroDivisionError]
 
 
-def test_a_failure_passes_work_by_and_is_caught_by_its_kind() -> None:
+def test_an_error_skips_work_and_is_caught_by_its_type() -> None:
     deferred = Deferred[int]()
     ran: list[int] = []
     chain = deferred.then(ran.append).then(lambda _: "value")
@@ -110,7 +110,7 @@ def test_a_failure_passes_work_by_and_is_caught_by_its_kind() -> None:
     assert taken.values == ["caught"]
 
 
-def test_what_recovering_raises_is_the_failure() -> None:
+def test_an_exception_in_recover_is_the_error() -> None:
     def recover(_: NotCoordinator) -> int:
         raise RequestTimedOut
 
@@ -122,7 +122,7 @@ def test_what_recovering_raises_is_the_failure() -> None:
     assert [type(error) for error in taken.errors] == [RequestTimedOut]
 
 
-def test_a_value_that_is_there_is_gone_on_with_at_once_and_without_a_deferred() -> None:
+def test_after_continues_with_an_available_value_without_a_deferred() -> None:
     deferred = Deferred[int]()
 
     assert after(1, str) == "1"
@@ -146,7 +146,7 @@ def test_a_value_is_mapped_in_the_same_object_once() -> None:
     assert taken.values == ["1"]
 
 
-def test_what_a_mapping_raises_is_the_failure_and_what_is_abandoned_is_not_mapped() -> None:
+def test_an_exception_in_a_mapping_is_the_error_and_an_abandoned_value_is_not_mapped() -> None:
     failing, left = Deferred[int](), Deferred[int]()
     ran: list[int] = []
     taken = Taken().by(failing.mapped(lambda value: value // 0))
@@ -162,7 +162,7 @@ def test_what_a_mapping_raises_is_the_failure_and_what_is_abandoned_is_not_mappe
 # Order
 
 
-def test_callbacks_run_from_source_to_end_inside_of_the_completion() -> None:
+def test_callbacks_run_from_source_to_end_inside_the_completion() -> None:
     order: list[str] = []
     deferred = Deferred[None]()
     chain = deferred.then(lambda _: order.append("first")).then(lambda _: order.append("second"))
@@ -175,7 +175,7 @@ def test_callbacks_run_from_source_to_end_inside_of_the_completion() -> None:
     assert order == ["before", "first", "second", "end", "after"]
 
 
-def test_callbacks_of_a_value_that_is_there_run_inside_of_the_call_that_attaches_them() -> None:
+def test_callbacks_of_an_available_value_run_inside_the_call_that_attaches_them() -> None:
     order: list[str] = []
     deferred = Deferred[None]()
     deferred.resolve(None)
@@ -187,7 +187,7 @@ def test_callbacks_of_a_value_that_is_there_run_inside_of_the_call_that_attaches
     assert order == ["before", "first", "end", "after"]
 
 
-def test_an_owner_may_complete_another_inside_of_a_callback_whose_chain_then_runs_first() -> None:
+def test_a_deferred_completed_inside_a_callback_runs_its_chain_first() -> None:
     order: list[str] = []
     outer, inner = Deferred[None](), Deferred[None]()
     inner.deliver_to(lambda _: order.append("inner"), unexpected)
@@ -203,7 +203,7 @@ def test_an_owner_may_complete_another_inside_of_a_callback_whose_chain_then_run
     assert order == ["work", "inner", "rest of work", "outer"]
 
 
-def test_what_the_end_of_a_chain_raises_reaches_the_owner() -> None:
+def test_an_exception_at_the_end_of_a_chain_reaches_the_owner() -> None:
     def end(_: int) -> None:
         raise ZeroDivisionError
 
@@ -218,18 +218,18 @@ def test_what_the_end_of_a_chain_raises_reaches_the_owner() -> None:
 
 
 def test_abandoning_the_end_of_a_chain_reaches_its_owner_once() -> None:
-    let_go: list[str] = []
-    deferred = Deferred[int](on_abandon=lambda: let_go.append("owner"))
+    abandoned: list[str] = []
+    deferred = Deferred[int](on_abandon=lambda: abandoned.append("owner"))
     end = deferred.then(str).catch(NotCoordinator, lambda _: "caught")
 
     end.abandon()
     end.abandon()
 
-    assert let_go == ["owner"]
+    assert abandoned == ["owner"]
     assert deferred.abandoned
 
 
-def test_what_is_completed_after_it_was_abandoned_goes_nowhere() -> None:
+def test_a_completion_after_abandoning_is_ignored() -> None:
     deferred = Deferred[int]()
     taken = Taken().by(deferred)
 
@@ -240,29 +240,29 @@ def test_what_is_completed_after_it_was_abandoned_goes_nowhere() -> None:
     assert taken == Taken()
 
 
-def test_nothing_is_abandoned_after_completion() -> None:
-    let_go: list[str] = []
-    deferred = Deferred[int](on_abandon=lambda: let_go.append("owner"))
+def test_abandoning_after_completion_does_not_reach_the_owner() -> None:
+    abandoned: list[str] = []
+    deferred = Deferred[int](on_abandon=lambda: abandoned.append("owner"))
     end = deferred.then(str)
     deferred.resolve(1)
 
     end.abandon()
 
-    assert let_go == []
+    assert abandoned == []
 
 
-def test_abandoning_reaches_what_work_waits_for() -> None:
-    let_go: list[str] = []
-    first, second = Deferred[int](), Deferred[int](on_abandon=lambda: let_go.append("second"))
+def test_abandoning_reaches_the_deferred_that_work_returned() -> None:
+    abandoned: list[str] = []
+    first, second = Deferred[int](), Deferred[int](on_abandon=lambda: abandoned.append("second"))
     end = first.then(lambda _: second)
     first.resolve(1)
 
     end.abandon()
 
-    assert let_go == ["second"]
+    assert abandoned == ["second"]
 
 
-def test_shielded_work_is_done_for_a_client_that_is_gone_and_what_it_would_wait_for_is_abandoned() -> None:
+def test_shielded_work_runs_after_abandoning_and_its_deferred_result_is_abandoned() -> None:
     written: list[int] = []
     first, second = Deferred[int](), Deferred[int]()
 
@@ -283,7 +283,7 @@ def test_shielded_work_is_done_for_a_client_that_is_gone_and_what_it_would_wait_
 
 
 @pytest.mark.parametrize("is_abandoned", [False, True])
-def test_a_failure_of_shielded_work_goes_to_its_consumer_or_where_that_is_gone_is_reported(is_abandoned: bool) -> None:
+def test_an_error_of_shielded_work_goes_to_its_consumer_or_is_reported(is_abandoned: bool) -> None:
     failures: list[Exception] = []
     source = Deferred[int]()
     end = source.then(lambda value: value // 0, shielded=failures.append)
@@ -297,7 +297,7 @@ def test_a_failure_of_shielded_work_goes_to_its_consumer_or_where_that_is_gone_i
     assert taken is None or [type(error) for error in taken.errors] == [ZeroDivisionError]
 
 
-def test_a_failure_passes_by_as_it_is_made() -> None:
+def test_then_maps_an_error_with_failed() -> None:
     source = Deferred[int]()
     taken = Taken().by(source.then(lambda value: value, failed=lambda error: KeyError(str(error))))
 
@@ -306,7 +306,7 @@ def test_a_failure_passes_by_as_it_is_made() -> None:
     assert [repr(error) for error in taken.errors] == ["KeyError('x')"]
 
 
-def test_an_owner_that_fails_to_let_go_keeps_no_other_part_waiting() -> None:
+def test_an_exception_in_on_abandon_does_not_keep_other_parts_waiting() -> None:
     def refuse() -> None:
         raise RuntimeError("an owner's bug")
 
@@ -323,10 +323,10 @@ def test_an_owner_that_fails_to_let_go_keeps_no_other_part_waiting() -> None:
 # Timing out
 
 
-def test_a_timeout_fails_and_its_owner_lets_go() -> None:
+def test_a_timeout_fails_and_abandons_its_source() -> None:
     loop, pending = timers()
-    let_go: list[str] = []
-    deferred = Deferred[int](on_abandon=lambda: let_go.append("owner"))
+    abandoned: list[str] = []
+    deferred = Deferred[int](on_abandon=lambda: abandoned.append("owner"))
     taken = Taken().by(deferred.timeout(pending, 100, RequestTimedOut))
     loop.pass_ms(99)
     assert taken == Taken()
@@ -335,11 +335,11 @@ def test_a_timeout_fails_and_its_owner_lets_go() -> None:
     deferred.resolve(1)
 
     assert [type(error) for error in taken.errors] == [RequestTimedOut]
-    assert let_go == ["owner"]
+    assert abandoned == ["owner"]
 
 
 @pytest.mark.parametrize("ending", ["resolve", "fail", "abandon"])
-def test_what_ends_in_time_leaves_no_timer(ending: str) -> None:
+def test_a_completion_in_time_leaves_no_timer(ending: str) -> None:
     _, pending = timers()
     deferred = Deferred[Exception]()
     end = deferred.timeout(pending, 100, RequestTimedOut)
@@ -353,7 +353,7 @@ def test_what_ends_in_time_leaves_no_timer(ending: str) -> None:
     assert deferred.abandoned is (ending == "abandon")
 
 
-def test_what_is_there_already_needs_no_timer() -> None:
+def test_an_available_value_needs_no_timer() -> None:
     _, pending = timers()
     deferred = Deferred[int]()
     deferred.resolve(1)
@@ -364,7 +364,7 @@ def test_what_is_there_already_needs_no_timer() -> None:
     assert len(pending) == 0
 
 
-def test_an_owner_that_cannot_let_go_does_not_keep_the_timeout_from_its_consumer() -> None:
+def test_an_exception_in_on_abandon_does_not_keep_the_timeout_from_its_consumer() -> None:
     def broken() -> None:
         raise ZeroDivisionError
 
@@ -380,7 +380,7 @@ def test_an_owner_that_cannot_let_go_does_not_keep_the_timeout_from_its_consumer
 # Joining
 
 
-def test_values_that_are_all_there_are_joined_at_once() -> None:
+def test_available_values_are_joined_at_once() -> None:
     assert Deferred.all([1, 2]) == [1, 2]
     assert Deferred.all([]) == []
 
@@ -397,7 +397,7 @@ def test_joined_values_have_the_order_of_the_parts() -> None:
     assert taken.values == [[1, 2, 3]]
 
 
-def test_the_first_failure_is_that_of_the_whole_and_the_rest_is_abandoned() -> None:
+def test_the_first_error_fails_the_whole_and_abandons_the_rest() -> None:
     parts = [Deferred[int]() for _ in range(3)]
     whole = Deferred.all(parts)
     assert isinstance(whole, Deferred)
@@ -425,10 +425,10 @@ def test_a_part_that_has_failed_already_abandons_the_others() -> None:
 
 @dataclass
 class Leaf:
-    """What an owner completes, and what it heard of its consumers."""
+    """A Deferred that its owner completes, and how often it was abandoned."""
 
     deferred: Deferred[int]
-    let_go: int = 0
+    abandoned: int = 0
 
 
 @dataclass
@@ -439,7 +439,7 @@ class Tree:
 
     def leaf(self) -> Deferred[int]:
         leaf = Leaf(Deferred())
-        leaf.deferred.on_abandon = lambda: setattr(leaf, "let_go", leaf.let_go + 1)
+        leaf.deferred.on_abandon = lambda: setattr(leaf, "abandoned", leaf.abandoned + 1)
         self.leaves.append(leaf)
         return leaf.deferred
 
@@ -477,7 +477,7 @@ def grow(shape: Shape, tree: Tree, pending: Timers) -> int | Deferred[int]:
 
 
 def expected(shape: Shape) -> int:
-    """What a tree comes to whose leaves are all 1, in time."""
+    """The value of a tree whose leaves are all 1, without a timeout."""
     match shape:
         case ("then", inner):
             return expected(inner) + 1
@@ -492,7 +492,7 @@ def expected(shape: Shape) -> int:
 
 
 @given(SHAPES, st.randoms(use_true_random=False))
-def test_the_order_in_which_values_come_does_not_matter(shape: Shape, randomness: Random) -> None:
+def test_the_order_of_completions_does_not_matter(shape: Shape, randomness: Random) -> None:
     _, pending = timers()
     tree = Tree()
     root = grow(shape, tree, pending)
@@ -509,7 +509,7 @@ def test_the_order_in_which_values_come_does_not_matter(shape: Shape, randomness
 
 
 @given(SHAPES, st.data())
-def test_whatever_happens_the_end_hears_of_it_once_and_nothing_is_left(shape: Shape, data: st.DataObject) -> None:
+def test_every_chain_delivers_once_and_leaves_nothing_behind(shape: Shape, data: st.DataObject) -> None:
     loop, pending = timers()
     tree = Tree()
     root = grow(shape, tree, pending)
@@ -541,4 +541,4 @@ def test_whatever_happens_the_end_hears_of_it_once_and_nothing_is_left(shape: Sh
     assert len(pending) == 0
     for leaf in tree.leaves:
         assert not leaf.deferred.waiting
-        assert leaf.let_go == leaf.deferred.abandoned
+        assert leaf.abandoned == leaf.deferred.abandoned

@@ -10,7 +10,7 @@ from penstock.model.printable import printable, printable_json, wants_colour
 
 ANY_TEXT = st.text(st.characters())
 STEERING = {"Cc", "Cf", "Cs"}
-"""Categories of characters that a terminal obeys, or that turn the order of others around."""
+"""Categories of control characters and bidirectional overrides."""
 
 
 def steers(text: str) -> list[str]:
@@ -32,12 +32,12 @@ def steers(text: str) -> list[str]:
         ("C:\\x1b", "C:\\x1b"),
     ],
 )
-def test_what_would_steer_a_terminal_is_escaped_and_the_rest_stays(raw: str, shown: str) -> None:
+def test_control_characters_are_escaped_and_other_text_stays(raw: str, shown: str) -> None:
     assert printable(raw) == shown
 
 
 @given(ANY_TEXT)
-def test_no_text_steers_a_terminal(text: str) -> None:
+def test_no_output_contains_control_characters(text: str) -> None:
     assert not steers(printable(text))
     assert not steers(printable(text, keep="\n\t").replace("\n", "").replace("\t", ""))
 
@@ -55,7 +55,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_colour_is_for_terminals_whose_user_did_not_refuse_it() -> None:
+def test_colour_needs_a_terminal_without_no_color() -> None:
     assert wants_colour(Terminal(), {})
     assert wants_colour(Terminal(), {"NO_COLOR": ""})
     assert not wants_colour(Terminal(), {"NO_COLOR": "1"})

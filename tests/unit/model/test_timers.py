@@ -51,7 +51,7 @@ def test_a_timer_may_cancel_another_of_the_same_tick() -> None:
     assert fired == ["first"]
 
 
-def test_a_nearer_timer_is_not_held_up_by_a_farther_one() -> None:
+def test_an_earlier_timer_is_not_delayed_by_a_later_one() -> None:
     clock, loop, pending = timers()
     at: list[int] = []
     pending.after_ms(5000, lambda: at.append(clock.ms))
@@ -62,7 +62,7 @@ def test_a_nearer_timer_is_not_held_up_by_a_farther_one() -> None:
     assert len(at) == 1
 
 
-def test_a_timer_that_fails_does_not_keep_the_others_from_firing() -> None:
+def test_an_exception_in_a_timer_does_not_stop_the_others() -> None:
     _, loop, pending = timers()
     fired: list[str] = []
 
@@ -79,7 +79,7 @@ def test_a_timer_that_fails_does_not_keep_the_others_from_firing() -> None:
     assert fired == ["second"]
 
 
-def test_many_timers_ask_the_loop_for_one_alarm() -> None:
+def test_many_timers_use_one_timer_of_the_loop() -> None:
     _, loop, pending = timers()
     for delay in range(500, 1000):
         pending.after_ms(delay, lambda: None)

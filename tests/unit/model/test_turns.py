@@ -1,4 +1,4 @@
-"""Work that is spread over turns of the loop, with a clock that only the test moves."""
+"""Work that is spread over turns of the loop, with a manual clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.model.turns import Turns
 
 
 class Hand:
-    """A clock that is moved by hand."""
+    """A manual clock."""
 
     now_s = 100.0
 
@@ -19,7 +19,7 @@ class Hand:
         return self.now_s
 
 
-def test_a_turn_is_spent_when_its_budget_is_and_the_next_one_is_not() -> None:
+def test_the_next_turn_has_a_new_budget() -> None:
     soon: list[Callable[[], None]] = []
     clock = Hand()
     turns = Turns(soon.append, clock, budget_s=1.0)
@@ -35,7 +35,7 @@ def test_a_turn_is_spent_when_its_budget_is_and_the_next_one_is_not() -> None:
     assert not turns.spent()
 
 
-def test_nothing_is_left_to_run_when_nobody_waits() -> None:
+def test_no_callback_is_scheduled_without_waiting_tasks() -> None:
     soon: list[Callable[[], None]] = []
     turns = Turns(soon.append, Hand(), budget_s=1.0)
     turns.spent()
@@ -46,7 +46,7 @@ def test_nothing_is_left_to_run_when_nobody_waits() -> None:
     assert not soon
 
 
-def test_of_several_that_paused_one_goes_on_in_each_turn_in_turn() -> None:
+def test_one_paused_task_resumes_per_turn_in_order() -> None:
     async def story() -> None:
         loop = asyncio.get_running_loop()
         turns = Turns(loop.call_soon, Hand(), budget_s=1.0)
@@ -64,7 +64,7 @@ def test_of_several_that_paused_one_goes_on_in_each_turn_in_turn() -> None:
     asyncio.run(story())
 
 
-def test_the_others_have_their_turn_between_two_slices() -> None:
+def test_other_callbacks_run_between_two_slices() -> None:
     async def story() -> None:
         loop = asyncio.get_running_loop()
         clock = Hand()
@@ -93,7 +93,7 @@ def test_the_others_have_their_turn_between_two_slices() -> None:
     asyncio.run(story())
 
 
-def test_whoever_is_cancelled_while_it_waits_holds_up_nobody() -> None:
+def test_a_cancelled_task_does_not_delay_the_others() -> None:
     async def story() -> None:
         turns = Turns(asyncio.get_running_loop().call_soon, Hand(), budget_s=1.0)
         first = asyncio.create_task(turns.pause())

@@ -19,7 +19,7 @@ def test_every_duration_is_counted_once_and_below_its_upper_bound(durations: lis
         assert at_most == sum(1 for elapsed_us in durations if elapsed_us < limit_us), bound
 
 
-def test_a_merged_histogram_has_everything_and_shares_nothing() -> None:
+def test_a_merged_histogram_is_an_independent_sum() -> None:
     first, second = Histogram(), Histogram()
     first.add(10)
     second.add(1_000)

@@ -1,4 +1,4 @@
-"""Lines that are logged while their reader stalls, leaves, or is slow."""
+"""Logging while the reader of the stream stalls, closes it, or is slow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture(autouse=True)
 def _configuration() -> Iterator[None]:
-    """What was configured before is put back."""
+    """Restore the previous configuration."""
     root = logging.getLogger()
     handlers, level, before = list(root.handlers), root.level, structlog.get_config()
     yield
@@ -41,7 +41,7 @@ def test_lines_arrive_in_order_and_the_last_ones_before_the_end() -> None:
     assert [json.loads(line)["number"] for line in out.getvalue().splitlines()] == list(range(100))
 
 
-def test_a_stalled_reader_stops_nobody_and_learns_what_it_missed() -> None:
+def test_a_stalled_reader_does_not_block_and_gets_the_count_of_dropped_lines() -> None:
     read_end, write_end = os.pipe()
     received = bytearray()
 
@@ -68,7 +68,7 @@ def test_a_stalled_reader_stops_nobody_and_learns_what_it_missed() -> None:
     assert sum(line["event"] == "filler" for line in lines) + dropped == logged
 
 
-def test_a_reader_that_left_stops_nobody() -> None:
+def test_a_closed_pipe_does_not_block() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "w") as out:
@@ -79,7 +79,7 @@ def test_a_reader_that_left_stops_nobody() -> None:
         stream.drain(PATIENCE_S)
 
 
-def test_a_process_does_not_wait_for_a_reader_that_stalls_while_it_ends() -> None:
+def test_a_stalled_reader_does_not_block_the_end_of_a_process() -> None:
     read_end, write_end = os.pipe()
     out = os.fdopen(write_end, "w")
     stream = QueuedStream(out)

@@ -14,7 +14,7 @@ from penstock.observe.partitions import BrokerView, ClusterSource, PartitionView
 
 
 def scraped(*sources: object) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-    """What Prometheus' own parser reads from a scrape: sample name, then sorted labels, then the value."""
+    """A scrape as Prometheus' own parser reads it: sample name, then sorted labels, then the value."""
     text = render(Collector(sources).snapshot()).body.decode()  # type: ignore[arg-type]
     values: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for family in text_string_to_metric_families(text):
@@ -23,7 +23,7 @@ def scraped(*sources: object) -> dict[str, dict[tuple[tuple[str, str], ...], flo
     return values
 
 
-def test_every_metric_has_its_own_name_and_a_sentence() -> None:
+def test_every_metric_has_a_unique_name_and_a_help_text() -> None:
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     assert all(metric.help.endswith(".") for metric in METRICS)
     assert all(metric.name.startswith(("penstock_", "kafka_")) for metric in METRICS)
@@ -65,7 +65,7 @@ def cluster(partitions: list[PartitionView], *, per_partition: bool) -> ClusterS
     )
 
 
-def test_partitions_can_be_left_out_and_their_number_stays() -> None:
+def test_without_partition_samples_the_partition_count_stays() -> None:
     partitions = [PartitionView("orders", at, 1, (1,), (1,), 0, 0, 0) for at in range(3)]
 
     shown = scraped(cluster(partitions, per_partition=False))
@@ -75,7 +75,7 @@ def test_partitions_can_be_left_out_and_their_number_stays() -> None:
     assert not [name for name in shown if name.startswith("kafka_topic_partition_")]
 
 
-def test_a_scrape_copies_one_row_in_a_step() -> None:
+def test_a_scrape_copies_one_row_per_step() -> None:
     copied: list[int] = []
 
     def partitions() -> Iterator[PartitionView]:
@@ -91,7 +91,7 @@ def test_a_scrape_copies_one_row_in_a_step() -> None:
     assert sum(sample.metric is catalog.PARTITION_END for part in parts for sample in part) == 5
 
 
-def test_partitions_are_shown_in_the_names_of_kafka_exporter() -> None:
+def test_partitions_have_kafka_exporters_names() -> None:
     led = PartitionView("orders", 0, 1, (1, 2), (1,), 5, 90, 4096)
     orphan = PartitionView("orders", 1, -1, (2, 1), (2, 1), 0, 0, 0)
     shown = scraped(cluster([led, orphan], per_partition=True))
@@ -109,7 +109,7 @@ def test_partitions_are_shown_in_the_names_of_kafka_exporter() -> None:
     assert shown["penstock_partition_bytes"] == {zero: 4096, one: 0}
 
 
-def test_the_traffic_of_a_deleted_topic_is_forgotten() -> None:
+def test_the_traffic_of_a_deleted_topic_is_dropped() -> None:
     traffic = TopicTraffic()
     traffic.row("kept").bytes_in += 7
     traffic.row("gone").bytes_in += 9
@@ -163,5 +163,5 @@ def test_a_scrape_shows_the_process_and_can_be_compressed() -> None:
 
 
 def test_a_sample_with_the_wrong_labels_is_a_bug() -> None:
-    with pytest.raises(AssertionError, match="wants the labels"):
+    with pytest.raises(AssertionError, match="has the labels"):
         catalog.REQUESTS.sample(1, "Produce")

@@ -24,7 +24,7 @@ def turns() -> Turns:
 
 
 class State:
-    """What the broker would say about itself."""
+    """The broker's readiness."""
 
     waiting_for: tuple[str, ...] = ("logs",)
 
@@ -63,7 +63,7 @@ def get(path: str, method: str = "GET") -> bytes:
     return f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 
 
-def test_a_living_loop_says_so() -> None:
+def test_healthz_responds_while_the_loop_runs() -> None:
     async def use(server: ObserveServer, state: State) -> None:
         status, headers, body = await ask(server, get("/healthz"))
         assert status == 200
@@ -73,7 +73,7 @@ def test_a_living_loop_says_so() -> None:
     serving(use)
 
 
-def test_a_broker_that_waits_says_for_what_and_is_ready_later() -> None:
+def test_readyz_lists_what_the_broker_waits_for() -> None:
     async def use(server: ObserveServer, state: State) -> None:
         status, _, body = await ask(server, get("/readyz"))
         assert status == 503
@@ -97,7 +97,7 @@ def test_metrics_come_in_the_text_format() -> None:
     serving(use)
 
 
-def test_head_answers_without_the_body() -> None:
+def test_a_head_response_has_no_body() -> None:
     async def use(server: ObserveServer, state: State) -> None:
         status, headers, body = await ask(server, get("/metrics", "HEAD"))
         assert status == 200
@@ -126,7 +126,7 @@ def test_a_bad_request_gets_its_status_and_the_next_one_is_served(request_bytes:
     serving(use)
 
 
-def test_a_client_that_never_finishes_its_request_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_request_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "REQUEST_SECONDS_MAX", 0.01)
 
     async def use(server: ObserveServer, state: State) -> None:
@@ -135,7 +135,7 @@ def test_a_client_that_never_finishes_its_request_is_sent_away(monkeypatch: pyte
     serving(use)
 
 
-def test_connections_without_a_request_make_room_for_one_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_without_a_request_are_closed_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "CONNECTIONS_MAX", 4)
 
     async def use(server: ObserveServer, state: State) -> None:
@@ -145,7 +145,7 @@ def test_connections_without_a_request_make_room_for_one_with(monkeypatch: pytes
             await writer.drain()
 
         assert (await ask(server, get("/healthz")))[0] == 200
-        # The oldest made room, so that no more are open than may be; the newest can still finish.
+        # The oldest was closed to keep the limit; the newest can still finish.
         for reader, _ in idle[:17]:
             with suppress(ConnectionError):
                 assert await reader.read() == b""
@@ -157,7 +157,7 @@ def test_connections_without_a_request_make_room_for_one_with(monkeypatch: pytes
     serving(use)
 
 
-def test_a_free_port_is_used_where_the_wanted_one_is_taken() -> None:
+def test_a_free_port_is_used_if_the_configured_one_is_taken() -> None:
     async def main() -> None:
         first = ObserveServer(Collector(), lambda: (), LOG, turns(), ManualThreads(eager=True))
         second = ObserveServer(Collector(), lambda: (), LOG, turns(), ManualThreads(eager=True))
@@ -172,7 +172,7 @@ def test_a_free_port_is_used_where_the_wanted_one_is_taken() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "a..b"])
-def test_an_address_that_is_none_of_this_machine_is_reported_and_not_fatal(host: str) -> None:
+def test_a_foreign_address_is_logged_and_not_fatal(host: str) -> None:
     async def main() -> None:
         server = ObserveServer(Collector(), lambda: (), LOG, turns(), ManualThreads(eager=True))
         assert not await server.start(host, 0)
@@ -182,7 +182,7 @@ def test_an_address_that_is_none_of_this_machine_is_reported_and_not_fatal(host:
     asyncio.run(main())
 
 
-def test_a_port_that_is_taken_between_bind_and_listen_is_reported_and_not_fatal() -> None:
+def test_a_port_taken_between_bind_and_listen_is_logged_and_not_fatal() -> None:
     async def main() -> None:
         first, second = (socket.socket() for _ in range(2))
         for each in (first, second):

@@ -10,7 +10,7 @@ from penstock.wire.produce import ProducedPartition
 
 
 class Response:
-    """As the produce handler gives it."""
+    """A response as the produce handler returns it."""
 
     def __init__(self, topics: list[tuple[str, None, list[ProducedPartition]]]) -> None:
         self.topics = topics
@@ -36,7 +36,7 @@ def test_a_code_under_another_name_is_counted() -> None:
     assert counted(24, add_partitions_to_txn.Response(results_by_topic_v3_and_below=[topic])) == {(24, 48): 1}
 
 
-def test_lists_without_codes_are_left_alone() -> None:
+def test_lists_without_codes_are_not_counted() -> None:
     assert (metadata.Response.ERROR_FIELD, metadata.Response.ERROR_LISTS) == ("error_code", ("topics",))
     assert metadata.MetadataResponsePartition.ERROR_LISTS == ()
     assert create_topics.CreatableTopicConfigs.ERROR_FIELD is None

@@ -15,7 +15,7 @@ from penstock.observe.log import FIELD_CHARACTERS_MAX, PARTS, LogFormat, configu
 
 @pytest.fixture
 def out() -> Iterator[io.StringIO]:
-    """A stream to log to; what was configured before is put back."""
+    """A stream to log to; restores the previous configuration."""
     root = logging.getLogger()
     handlers, level, before = list(root.handlers), root.level, structlog.get_config()
     yield io.StringIO()
@@ -79,7 +79,7 @@ def test_every_part_that_logs_is_a_logger_whose_level_can_be_set() -> None:
     assert parts == set(PARTS)
 
 
-def test_the_standard_library_comes_out_in_the_same_form(out: io.StringIO) -> None:
+def test_standard_library_records_have_the_same_format(out: io.StringIO) -> None:
     configure(log_format=LogFormat.JSON, stream=out)
 
     logging.getLogger("library").error("it %s", "broke")
@@ -101,7 +101,7 @@ def test_a_failure_keeps_its_traceback_in_one_line(out: io.StringIO) -> None:
     assert "KeyError: 'lost'" in line["exception"]
 
 
-def test_long_text_is_cut(out: io.StringIO) -> None:
+def test_long_text_is_truncated(out: io.StringIO) -> None:
     configure(log_format=LogFormat.JSON, stream=out)
 
     logger("api").info("odd_client", client_id="x" * 100_000)
@@ -111,7 +111,7 @@ def test_long_text_is_cut(out: io.StringIO) -> None:
     assert line["client_id"].endswith("(100000 characters)")
 
 
-def test_a_person_gets_text_and_not_json(out: io.StringIO) -> None:
+def test_text_format_is_not_json(out: io.StringIO) -> None:
     configure(log_format=LogFormat.TEXT, stream=out)
 
     logger("broker").info("ready", port=9092)
@@ -121,12 +121,12 @@ def test_a_person_gets_text_and_not_json(out: io.StringIO) -> None:
     assert not out.getvalue().startswith("{")
 
 
-def test_an_unknown_level_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_level_is_rejected_with_a_list_of_levels() -> None:
     with pytest.raises(ValueError, match="'loud' is not one of debug, info, warning, error"):
         configure(level="loud")
 
 
-def test_names_that_clients_choose_do_not_steer_the_terminal(out: io.StringIO) -> None:
+def test_control_characters_in_client_names_are_escaped(out: io.StringIO) -> None:
     configure(log_format=LogFormat.TEXT, stream=out)
 
     logger("group").warning("member_left", group="\x1b[2J\x9b", member=("a\x1b",))

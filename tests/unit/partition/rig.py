@@ -1,4 +1,4 @@
-"""What tests of replicas share: time, turns of the loop and threads of their own, and a disk in memory."""
+"""Shared by tests of replicas: a manual clock, event loop and threads, and a disk in memory."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ from penstock.wire.records import Record, build_batch, decode_records, iter_batc
 
 HOME = "/data"
 LIVES = count()
-"""Numbers the brokers of a test, so that each draws ids of its own."""
+"""Numbers the brokers of a test, so that each generates its own ids."""
 
 
 class Seeded:
@@ -46,7 +46,7 @@ class Seeded:
 
 
 class ManualThreads(Executor):
-    """Threads that do their work when told: `work()`, or at once where `eager`."""
+    """Threads that run their work in `work()`, or at once if `eager`."""
 
     def __init__(self, *, eager: bool = False) -> None:
         self.eager = eager
@@ -70,7 +70,7 @@ class ManualThreads(Executor):
         """Return at once: no time passes in these threads."""
 
     def work(self) -> int:
-        """Do everything that was asked for; how much it was."""
+        """Run everything submitted; returns how many calls."""
         queue, self.queue = self.queue, []
         for future, call in queue:
             try:
@@ -186,13 +186,13 @@ class Rig:
         return appended
 
     def flush(self) -> int:
-        """Let the flushing threads work and the loop hear of it; flushes done."""
+        """Run the pending flushes and apply them on the loop; returns how many."""
         done = self.flushing.work()
         self.loop.run()
         return done
 
     def stop(self, *, clean: bool = True) -> MemDisk:
-        """Stop the broker; what is on the disk is there for the next one."""
+        """Stop the broker; returns its disk, for the next one."""
         if clean:
             self.replicas.close()
         self.store.close(clean=clean)
@@ -202,7 +202,7 @@ class Rig:
 
 
 def records(replica: Replica, offset: int = 0, *, read_committed: bool = False) -> list[Record]:
-    """What one read gives from an offset on."""
+    """The records of one read from an offset on."""
     found = replica.read(offset, 1 << 30, at_least_one=True, read_committed=read_committed).records
     data = found if isinstance(found, bytes) else found.contents()
     return [
@@ -218,7 +218,7 @@ def values(replica: Replica, offset: int = 0, *, read_committed: bool = False) -
 
 
 def everything(replica: Replica) -> list[Record]:
-    """What a reader gets who reads on to the end."""
+    """All records, read up to the log end."""
     found: list[Record] = []
     offset = replica.offsets.log_start
     while more := records(replica, offset):

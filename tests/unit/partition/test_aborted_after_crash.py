@@ -1,4 +1,4 @@
-"""Whatever a crash leaves of the index of aborted transactions, readers of committed data see what the log says."""
+"""After any crash, the transaction index agrees with the log, and readers of committed data see no aborted record."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ FIRST_INDEX = f"{FOLDER}/{0:020d}{TXN_INDEX}"
 ACTIONS = 40
 PRODUCERS = (5, 6, 7)
 SEGMENT_BYTES = 600
-"""Some five batches: transactions reach from one segment into the next."""
+"""About five batches: transactions span segments."""
 
 
 class Writers:
-    """Producers that write to one partition in transactions, as long as its broker lives."""
+    """Producers that write to one partition in transactions."""
 
     def __init__(self, *, disk: MemDisk | None = None, segment_bytes: int = SEGMENT_BYTES, sequence: int = 0) -> None:
         self.rig = Rig(topic(configs={"internal.segment.bytes": str(segment_bytes)}), disk=disk)
@@ -57,7 +57,7 @@ class Writers:
         self.rig.append(self.replica, marker, internal=True)
 
     def act(self, randomness: random.Random) -> None:
-        """One thing that happens to a partition."""
+        """Do one random operation on the partition."""
         producer_id = randomness.choice(PRODUCERS)
         what = randomness.random()
         if what < 0.45:
@@ -73,7 +73,7 @@ class Writers:
 
 
 def batches(replica: Replica) -> Iterator[tuple[int, int, bool | None]]:
-    """Offset and producer of every batch, and whether it is a marker that aborts, or none at all."""
+    """Offset and producer of every batch, and whether it is an abort marker; None for a batch of records."""
     for batch in replica.log.view().walk_from(replica.log.log_start, bodies=True):
         header = batch.header
         aborts = parse_marker(decode_records(batch.data)[0])[0] == ABORT_MARKER if header.is_control else None
@@ -94,7 +94,7 @@ def committed_by_the_log(replica: Replica) -> list[int]:
 
 
 def committed_for_readers(replica: Replica) -> list[int]:
-    """The same as a client finds it: from the batches it gets and the list that comes along."""
+    """The same as a client determines it: from the fetched batches and the list of aborted transactions."""
     seen: list[int] = []
     offset = replica.log.log_start
     while offset < replica.offsets.last_stable:
@@ -121,7 +121,7 @@ def assert_readers_see_what_the_log_says(writers: Writers) -> None:
 
 
 def crashed_at(point: int, seed: int) -> MemDisk | None:
-    """A disk whose process got as far as its change number `point`; None when it came to its end before."""
+    """A disk whose process died at its disk operation number `point`; None when it completed before."""
     randomness = random.Random(seed)
     writers = Writers()
     disk = writers.rig.disk
@@ -135,7 +135,7 @@ def crashed_at(point: int, seed: int) -> MemDisk | None:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("power", [False, True], ids=["the process is killed", "the power fails"])
-def test_readers_see_no_aborted_record_wherever_a_crash_came(seed: int, power: bool) -> None:
+def test_readers_see_no_aborted_record_after_a_crash_at_any_point(seed: int, power: bool) -> None:
     point = 0
     while (disk := crashed_at(point, seed)) is not None:
         if power:
@@ -146,7 +146,7 @@ def test_readers_see_no_aborted_record_wherever_a_crash_came(seed: int, power: b
         again = Writers(disk=disk)
         assert_readers_see_what_the_log_says(again)
 
-        # What was made anew is as good as what was written: after another crash, and after a stop in order.
+        # The rebuilt index is as good as the original: after another crash, and after a clean stop.
         again.end(PRODUCERS[0], commit=False)
         again.rig.stop(clean=False)
         third = Writers(disk=disk)
@@ -154,11 +154,11 @@ def test_readers_see_no_aborted_record_wherever_a_crash_came(seed: int, power: b
         third.rig.stop()
         assert_readers_see_what_the_log_says(Writers(disk=disk))
         point += 1
-    assert point > ACTIONS // 2, "each crash at another change of the disk"
+    assert point > ACTIONS // 2, "each crash at another disk operation"
 
 
 class Unlucky:
-    """Randomness that loses everything a power cut can take."""
+    """Randomness that loses everything that a power cut can lose."""
 
     def below(self, bound: int) -> int:
         return 0
@@ -167,7 +167,7 @@ class Unlucky:
         return bytes(16)
 
 
-def test_an_index_that_was_flushed_is_there_after_a_power_cut_and_so_is_its_name() -> None:
+def test_a_flushed_index_and_its_directory_entry_survive_a_power_cut() -> None:
     writers = Writers(segment_bytes=1 << 20)
     writers.write(5)
     writers.replica.log.flush()
@@ -183,8 +183,8 @@ def test_an_index_that_was_flushed_is_there_after_a_power_cut_and_so_is_its_name
     assert_readers_see_what_the_log_says(Writers(disk=disk))
 
 
-@pytest.mark.parametrize("clean", [True, False], ids=["stopped in order", "killed"])
-def test_a_full_disk_that_cannot_take_a_note_loses_none(clean: bool) -> None:
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped cleanly", "killed"])
+def test_no_aborted_transaction_is_lost_on_a_full_disk(clean: bool) -> None:
     writers = Writers(segment_bytes=1 << 20)
     disk = writers.rig.disk
     writers.write(5)
@@ -199,7 +199,7 @@ def test_a_full_disk_that_cannot_take_a_note_loses_none(clean: bool) -> None:
     assert writers.replica.log.log_end == 3
     assert_readers_see_what_the_log_says(writers)
     assert [name for name in disk.list_directory(FOLDER) if name.endswith(SNAPSHOT)] == [f"{1:020d}{SNAPSHOT}"]
-    assert writers.replica.log.recovery_point == 1, "what a power cut must not take is not complete beyond the marker"
+    assert writers.replica.log.recovery_point == 1, "the index is not complete beyond the marker"
     writers.rig.stop(clean=clean)
     disk.faults.clear()
     again = Writers(disk=disk)
@@ -207,7 +207,7 @@ def test_a_full_disk_that_cannot_take_a_note_loses_none(clean: bool) -> None:
     assert [fields["partition"] for fields in again.rig.notes.named("aborted_transactions_rebuilt")] == ["orders-0"]
 
 
-def test_a_note_that_a_full_disk_did_not_take_is_written_when_there_is_room() -> None:
+def test_an_index_entry_that_a_full_disk_refused_is_written_when_there_is_room() -> None:
     writers = Writers(segment_bytes=1 << 20)
     disk = writers.rig.disk
     writers.write(5)
@@ -224,8 +224,8 @@ def test_a_note_that_a_full_disk_did_not_take_is_written_when_there_is_room() ->
     assert again.rig.notes.named("aborted_transactions_rebuilt") == []
 
 
-@pytest.mark.parametrize("damage", [b"", b"\0", b"\xff" * txn_index.ENTRY_BYTES], ids=["emptied", "torn", "rotten"])
-def test_an_index_that_cannot_be_read_is_made_from_the_whole_log(damage: bytes) -> None:
+@pytest.mark.parametrize("damage", [b"", b"\0", b"\xff" * txn_index.ENTRY_BYTES], ids=["removed", "torn", "damaged"])
+def test_a_damaged_index_is_rebuilt_from_the_whole_log(damage: bytes) -> None:
     writers = Writers()
     for _ in range(6):
         for producer_id in PRODUCERS:
@@ -238,7 +238,7 @@ def test_an_index_that_cannot_be_read_is_made_from_the_whole_log(damage: bytes) 
     if damage:
         disk.write_file(FIRST_INDEX, damage)
     else:
-        # No trace of it: what is there before the snapshot is believed, so only a replay from the start finds it.
+        # Indexes before the snapshot are trusted, so only a replay from the log start notices a missing one.
         disk.unlink(FIRST_INDEX)
         for name in disk.list_directory(FOLDER):
             if name.endswith(SNAPSHOT):
@@ -251,7 +251,7 @@ def test_an_index_that_cannot_be_read_is_made_from_the_whole_log(damage: bytes) 
     assert again.rig.notes.named("aborted_transactions_rebuilt") == [{"partition": "orders-0", "index_files": 1}]
 
 
-def test_a_transaction_whose_batch_is_cut_by_the_start_of_the_log_is_still_open_after_a_crash() -> None:
+def test_a_transaction_whose_first_records_are_deleted_is_still_open_after_a_crash() -> None:
     writers = Writers(segment_bytes=1 << 20)
     builder = RecordBatchBuilder()
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Which aborted transactions a reader of committed data is told of, beside the batches it gets."""
+"""The list of aborted transactions that a reader of committed data gets with its batches."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ from penstock.storage.txn_index import AbortedTxn
 from penstock.wire.records import RecordBatchBuilder, build_marker, iter_batches
 
 PAYLOAD_BYTES = 5_000
-"""More than lies between two entries of an index, so that each batch but the first has one."""
+"""More than the index interval, so that each batch but the first has an index entry."""
 
 
 class Ledger:
@@ -45,7 +45,7 @@ class Ledger:
             self.aborted.append(AbortedTxn(producer_id, first, offset, min(self._first.values(), default=offset + 1)))
 
     def read(self, offset: int, bytes_max: int) -> tuple[int, list[AbortedTxn]]:
-        """The offset behind the last batch of a response, and the list that comes along."""
+        """The offset after the last batch of a read, and the list of aborted transactions."""
         fetched = self.replica.read(offset, bytes_max, at_least_one=True, read_committed=True)
         data = fetched.records.contents() if isinstance(fetched.records, FileSlice) else fetched.records
         assert fetched.aborted is not None
@@ -53,7 +53,7 @@ class Ledger:
 
 
 def aborted_one_after_the_other(count: int, **configs: str) -> Ledger:
-    """Each a batch and a marker: the transaction n has the offsets 2n and 2n + 1."""
+    """Aborted transactions of a batch and a marker each: transaction n has the offsets 2n and 2n + 1."""
     ledger = Ledger(**configs)
     for _ in range(count):
         ledger.write(5)
@@ -61,21 +61,21 @@ def aborted_one_after_the_other(count: int, **configs: str) -> Ledger:
     return ledger
 
 
-def test_a_reader_is_told_of_the_transactions_in_its_response_and_not_of_all_that_follow() -> None:
+def test_the_list_has_the_transactions_of_the_response_and_not_all_that_follow() -> None:
     ledger = aborted_one_after_the_other(20)
 
-    end, told = ledger.read(8, 3 * PAYLOAD_BYTES)
+    end, listed = ledger.read(8, 3 * PAYLOAD_BYTES)
 
     assert end < 14
-    assert [entry.first_offset for entry in told] == list(range(8, end, 2))
+    assert [entry.first_offset for entry in listed] == list(range(8, end, 2))
 
 
 def test_the_list_is_as_short_in_a_finished_segment() -> None:
     ledger = aborted_one_after_the_other(20, internal_segment_bytes=str(12 * PAYLOAD_BYTES))
 
-    end, told = ledger.read(0, 3 * PAYLOAD_BYTES)
+    end, listed = ledger.read(0, 3 * PAYLOAD_BYTES)
     assert end < 6
-    assert [entry.first_offset for entry in told] == list(range(0, end, 2))
+    assert [entry.first_offset for entry in listed] == list(range(0, end, 2))
 
     end, at_its_end = ledger.read(14, 40 * PAYLOAD_BYTES)
     assert end < 40
@@ -99,8 +99,8 @@ def test_no_transaction_of_a_response_is_missing_in_its_list(
     stable = ledger.replica.offsets.last_stable
     for offset, bytes_max in reads:
         if offset < stable:
-            end, told = ledger.read(offset, bytes_max)
+            end, listed = ledger.read(offset, bytes_max)
             needed = [txn for txn in ledger.aborted if txn.last_offset >= offset and txn.first_offset < end]
             allowed = [txn for txn in ledger.aborted if txn.last_offset >= offset and txn.first_offset < stable]
-            assert set(needed) <= set(told) <= set(allowed)
-            assert told == [txn for txn in allowed if txn in told]
+            assert set(needed) <= set(listed) <= set(allowed)
+            assert listed == [txn for txn in allowed if txn in listed]

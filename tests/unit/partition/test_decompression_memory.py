@@ -1,4 +1,4 @@
-"""Small batches that hold very many records: what looking into one takes does not grow with them."""
+"""Small batches with very many records: the memory for reading one does not grow with them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORDS = 400_000
 """Each takes ten bytes in a batch, and hundreds as an object: together more than a hundred megabytes."""
 
 MEMORY_BYTES_MAX = 24 << 20
-"""Less than a byte of decompressed record and a small part of an object each, and what else a test allocates."""
+"""Room for the decompressed batch and the test's own objects, but not for an object per record."""
 
 
 def dense(*, base_timestamp: int = NOW_MS, key: bytes | None = b"k") -> bytearray:
@@ -83,7 +83,7 @@ def test_a_search_by_time_keeps_no_records() -> None:
     assert (found.timestamp, found.offset) == (NOW_MS + 1000, RECORDS - 1)
 
 
-def test_a_search_by_time_takes_from_the_budget_and_gives_back() -> None:
+def test_a_search_by_time_holds_budget_and_releases_it() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     rig.append(replica, dense())
@@ -104,7 +104,7 @@ def test_a_search_by_time_takes_from_the_budget_and_gives_back() -> None:
     assert budget.held_bytes == 0
 
 
-def test_the_keys_of_a_batch_are_not_all_there_at_once() -> None:
+def test_the_keys_of_a_batch_are_not_all_in_memory_at_once() -> None:
     data = dense()
     with little_memory():
         assert sum(1 for _ in batch_keys(data)) == RECORDS
@@ -121,7 +121,7 @@ def test_the_keys_of_a_batch_are_not_all_there_at_once() -> None:
     ],
     ids=["timestamps", "keys"],
 )
-def test_a_refusal_names_some_records_and_keeps_no_more(
+def test_a_refusal_lists_a_bounded_number_of_records(
     configs: dict[str, str], data: Callable[[], bytearray], error: type[BrokerError]
 ) -> None:
     rig = Rig(topic(configs=configs))
@@ -134,7 +134,7 @@ def test_a_refusal_names_some_records_and_keeps_no_more(
 
 
 class CountingReader:
-    """Makes an event of each record's offset, and remembers how many it was shown at once."""
+    """Makes an event of each record's offset, and records how many it gets at once."""
 
     unreadable = 0
 

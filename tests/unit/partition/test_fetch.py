@@ -1,4 +1,4 @@
-"""Fetches: sessions that look only where there is news, and long polls that end when they should."""
+"""Fetches: sessions that read only partitions with news, and long polls that end when they should."""
 
 import asyncio
 import errno
@@ -16,7 +16,7 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from penstock.model.turns import Turns
 from penstock.partition.fetch import PARTITIONS_AT_ONCE_MAX, FetchJob, FetchLimits, PartitionResult, PartitionWatch
-from penstock.partition.fetch_session import FetchPartition
+from penstock.partition.fetch_session import CachedPartition
 from penstock.partition.results import Fetched
 from penstock.partition.watchers import NOTIFIED_PER_LOOK
 
@@ -24,11 +24,11 @@ ID = (1).to_bytes(16, "big")
 EVERYTHING = FetchLimits(bytes_min=1, bytes_max=1 << 30)
 
 
-def wanted(*partitions: int, offset: int = 0, topic: object = ID, bytes_max: int = 1 << 20) -> list[FetchPartition]:
-    return [FetchPartition(topic, partition, offset, bytes_max) for partition in partitions]
+def wanted(*partitions: int, offset: int = 0, topic: object = ID, bytes_max: int = 1 << 20) -> list[CachedPartition]:
+    return [CachedPartition(topic, partition, offset, bytes_max) for partition in partitions]
 
 
-def begin(rig: Rig, asked: Sequence[FetchPartition] = (), session: int = 0, epoch: int = -1, **kw: Any) -> FetchJob:
+def begin(rig: Rig, asked: Sequence[CachedPartition] = (), session: int = 0, epoch: int = -1, **kw: Any) -> FetchJob:
     return rig.fetches.begin(
         kw.pop("limits", EVERYTHING),
         session_id=session,
@@ -40,22 +40,22 @@ def begin(rig: Rig, asked: Sequence[FetchPartition] = (), session: int = 0, epoc
     )
 
 
-def told(results: Sequence[PartitionResult]) -> dict[int, object]:
-    """Partition -> bytes of records, or the error's name."""
+def summary(results: Sequence[PartitionResult]) -> dict[int, object]:
+    """Partition -> whether it has records, or the error's name."""
     return {
         partition.partition: outcome.name if isinstance(outcome, BrokerError) else len(outcome.records) > 0
         for partition, outcome in results
     }
 
 
-def opened(rig: Rig, asked: Sequence[FetchPartition], **kw: Any) -> int:
+def opened(rig: Rig, asked: Sequence[CachedPartition], **kw: Any) -> int:
     job = begin(rig, asked, epoch=0, **kw)
     job.read()
     return job.response(rig.clock.ms)[0]
 
 
 class Poll:
-    """A long poll whose answer is kept."""
+    """A long poll that knows whether it has completed."""
 
     def __init__(self, rig: Rig, job: FetchJob, wait_ms: int = 500) -> None:
         self.job = job
@@ -71,28 +71,28 @@ class Poll:
         self.done = True
 
 
-def test_a_read_gives_what_each_partition_has_and_why_others_have_nothing() -> None:
+def test_a_read_returns_the_records_or_the_error_of_each_partition() -> None:
     rig = Rig(topic(partitions=3))
     rig.append(rig.replica(partition=0), batch(b"a"))
-    job = begin(rig, [*wanted(0, 1, 9), FetchPartition(ID, 2, 7, 100)])
+    job = begin(rig, [*wanted(0, 1, 9), CachedPartition(ID, 2, 7, 100)])
 
-    assert job.read(), "an error is answered at once"
+    assert job.read(), "a response with an error goes out at once"
 
-    assert told(job.results) == {0: True, 1: False, 9: "UNKNOWN_TOPIC_OR_PARTITION", 2: "OFFSET_OUT_OF_RANGE"}
+    assert summary(job.results) == {0: True, 1: False, 9: "UNKNOWN_TOPIC_OR_PARTITION", 2: "OFFSET_OUT_OF_RANGE"}
     assert job.response(0) == (0, job.results)
 
 
-def test_topics_go_by_id_or_by_name() -> None:
+def test_topics_are_found_by_id_or_by_name() -> None:
     rig = Rig(topic())
     by_name = begin(rig, wanted(0, topic="orders"), by_topic_id=False)
     unknown = begin(rig, wanted(0, topic=bytes(16)))
     by_name.read(), unknown.read()
 
-    assert told(by_name.results) == {0: False}
-    assert told(unknown.results) == {0: "UNKNOWN_TOPIC_ID"}
+    assert summary(by_name.results) == {0: False}
+    assert summary(unknown.results) == {0: "UNKNOWN_TOPIC_ID"}
 
 
-def test_bytes_are_shared_out_in_order_and_the_first_batch_comes_whole() -> None:
+def test_the_byte_limit_applies_in_order_and_the_first_batch_is_always_whole() -> None:
     rig = Rig(topic(partitions=3))
     size = len(batch(b"a" * 100))
     for partition in range(3):
@@ -102,19 +102,19 @@ def test_bytes_are_shared_out_in_order_and_the_first_batch_comes_whole() -> None
     two = begin(rig, wanted(0, 1, 2), limits=FetchLimits(bytes_min=1, bytes_max=2 * size))
     one.read(), two.read()
 
-    assert told(one.results) == {0: True, 1: False, 2: False}
-    assert told(two.results) == {0: True, 1: True, 2: False}
+    assert summary(one.results) == {0: True, 1: False, 2: False}
+    assert summary(two.results) == {0: True, 1: True, 2: False}
 
 
-def test_a_partition_asked_for_twice_counts_once() -> None:
+def test_a_partition_requested_twice_counts_once() -> None:
     rig = Rig(topic())
     rig.append(rig.replica(), batch(b"a"))
     job = begin(rig, [*wanted(0), *wanted(0, offset=1)])
     job.read()
-    assert told(job.results) == {0: False}
+    assert summary(job.results) == {0: False}
 
 
-def test_an_incremental_answer_tells_only_what_is_new() -> None:
+def test_an_incremental_response_has_only_partitions_with_news() -> None:
     rig = Rig(topic(partitions=2))
     session = opened(rig, wanted(0, 1))
     assert session != 0
@@ -127,10 +127,10 @@ def test_an_incremental_answer_tells_only_what_is_new() -> None:
     rig.loop.run()
     job = begin(rig, session=session, epoch=2)
     assert job.read()
-    assert told(job.response(0)[1]) == {1: True}
+    assert summary(job.response(0)[1]) == {1: True}
 
 
-def test_a_quiet_session_looks_at_nothing() -> None:
+def test_a_quiet_session_reads_no_partition() -> None:
     rig = Rig(topic(partitions=500))
     session = opened(rig, wanted(*range(500)))
     begin(rig, session=session, epoch=1).read()
@@ -171,7 +171,7 @@ def test_a_session_is_closed_by_a_full_request_and_unknown_after() -> None:
     assert len(rig.sessions) == 0
 
 
-def test_a_poll_ends_when_something_is_written() -> None:
+def test_a_poll_ends_with_an_append() -> None:
     rig = Rig(topic(partitions=2))
     poll = Poll(rig, begin(rig, wanted(0, 1)))
     assert poll.waits
@@ -181,7 +181,7 @@ def test_a_poll_ends_when_something_is_written() -> None:
     rig.loop.run()
 
     assert poll.done
-    assert told(poll.job.results) == {0: False, 1: True}
+    assert summary(poll.job.results) == {0: False, 1: True}
     assert rig.fetches.waiting == 0
     assert rig.loop.alarms == 0 or len(rig.timers) == 0
 
@@ -195,10 +195,10 @@ def test_a_poll_ends_when_its_time_is_up_and_not_before() -> None:
     rig.loop.pass_ms(20)
 
     assert poll.done
-    assert told(poll.job.results) == {0: False}
+    assert summary(poll.job.results) == {0: False}
 
 
-def test_a_poll_waits_for_as_many_bytes_as_it_asked_for() -> None:
+def test_a_poll_waits_for_its_minimum_of_bytes() -> None:
     rig = Rig(topic(partitions=2))
     size = len(batch(b"a"))
     limits = FetchLimits(bytes_min=3 * size, bytes_max=1 << 20)
@@ -229,7 +229,7 @@ def test_bytes_found_at_first_count_toward_the_minimum() -> None:
     assert poll.job.bytes_read == 2 * size
 
 
-def test_a_poll_ends_when_a_partition_has_given_all_it_may() -> None:
+def test_a_poll_ends_when_a_partition_reaches_its_own_limit() -> None:
     rig = Rig(topic())
     poll = Poll(rig, begin(rig, wanted(0, bytes_max=10), limits=FetchLimits(bytes_min=10_000, bytes_max=1 << 20)))
 
@@ -248,10 +248,10 @@ def test_a_poll_ends_with_an_error_when_its_topic_is_deleted() -> None:
     rig.loop.run()
 
     assert poll.done
-    assert told(poll.job.results) == {0: "UNKNOWN_TOPIC_ID"}
+    assert summary(poll.job.results) == {0: "UNKNOWN_TOPIC_ID"}
 
 
-def test_a_poll_ends_with_an_error_when_its_place_was_deleted() -> None:
+def test_a_poll_ends_with_an_error_when_the_records_at_its_offset_are_deleted() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     rig.append(replica, batch(b"a", b"b"))
@@ -262,10 +262,10 @@ def test_a_poll_ends_with_an_error_when_its_place_was_deleted() -> None:
     rig.loop.run()
 
     assert poll.done
-    assert told(poll.job.results) == {0: "OFFSET_OUT_OF_RANGE"}
+    assert summary(poll.job.results) == {0: "OFFSET_OUT_OF_RANGE"}
 
 
-def test_a_reader_of_committed_data_is_not_woken_by_an_open_transaction() -> None:
+def test_an_open_transaction_does_not_end_the_poll_of_a_reader_of_committed_data() -> None:
     from tests.unit.partition.test_replica import marker, transactional
 
     rig = Rig(topic())
@@ -286,7 +286,7 @@ COMMITTED_500 = FetchLimits(bytes_min=500, bytes_max=1 << 20, read_committed=Tru
 
 @pytest.mark.parametrize("written_before", [0, 20, 50], ids=["none", "some", "all"])
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 1 << 11], ids=["one-segment", "several-segments"])
-def test_a_poll_for_many_committed_bytes_ends_when_a_transaction_with_that_many_does(
+def test_a_poll_for_many_committed_bytes_ends_with_a_transaction_of_that_size(
     written_before: int, segment_bytes: int
 ) -> None:
     writers = Writers(segment_bytes=segment_bytes)
@@ -347,7 +347,7 @@ def test_a_poll_of_a_session_ends_with_the_transaction_it_waited_for() -> None:
     assert poll.done
 
 
-def test_a_connection_that_closes_leaves_nothing_behind() -> None:
+def test_a_closed_connection_leaves_no_timer_and_no_watcher() -> None:
     rig = Rig(topic(partitions=3))
     poll = Poll(rig, begin(rig, wanted(0, 1, 2)))
 
@@ -373,10 +373,10 @@ def test_a_request_without_a_session_keeps_no_watch() -> None:
     poll.job.response(rig.clock.ms)
 
     assert all(not replica.watchers for replica in rig.replicas.live())
-    assert [partition.watch for partition in asked] == [None, None], "nor a cycle for the collector"
+    assert [partition.watch for partition in asked] == [None, None], "nor a reference cycle"
 
 
-def test_a_session_whose_reader_never_comes_back_costs_one_notice_and_goes_with_its_eviction() -> None:
+def test_a_session_whose_reader_does_not_return_is_notified_once_and_closed_by_its_eviction() -> None:
     rig = Rig(topic(partitions=2))
     session = opened(rig, wanted(0, 1))
     begin(rig, session=session, epoch=1).read()
@@ -391,7 +391,7 @@ def test_a_session_whose_reader_never_comes_back_costs_one_notice_and_goes_with_
     assert len(rig.sessions) == 0
 
 
-def test_a_long_poll_with_a_session_ends_when_a_settled_partition_moves() -> None:
+def test_a_long_poll_with_a_session_ends_when_a_settled_partition_grows() -> None:
     rig = Rig(topic(partitions=3))
     session = opened(rig, wanted(0, 1, 2))
     begin(rig, session=session, epoch=1).read()
@@ -402,7 +402,7 @@ def test_a_long_poll_with_a_session_ends_when_a_settled_partition_moves() -> Non
     rig.loop.run()
 
     assert poll.done
-    assert told(poll.job.response(0)[1]) == {2: True}
+    assert summary(poll.job.response(0)[1]) == {2: True}
 
 
 def test_a_later_request_of_a_session_ends_the_wait_of_the_earlier() -> None:
@@ -429,7 +429,7 @@ def test_a_session_evicted_while_its_reader_waits_ends_the_wait() -> None:
 
 
 class Consuming(RuleBasedStateMachine):
-    """A consumer with a session, long polls and all, reads every record of every partition once and in order."""
+    """A consumer with a session and long polls reads every record of every partition once and in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -453,7 +453,7 @@ class Consuming(RuleBasedStateMachine):
     @rule(bytes_max=st.sampled_from([1, 200, 1 << 20]))
     def ask(self, bytes_max: int) -> None:
         moved = [p for p in range(4) if self.epoch == 0 or self.positions[p] != self.asked[p]]
-        request = [FetchPartition(ID, p, self.positions[p], 1 << 20) for p in moved]
+        request = [CachedPartition(ID, p, self.positions[p], 1 << 20) for p in moved]
         self.asked = dict(self.positions)
         limits = FetchLimits(bytes_min=1, bytes_max=bytes_max)
         self.poll = Poll(self.rig, begin(self.rig, request, session=self.session, epoch=self.epoch, limits=limits))
@@ -517,7 +517,7 @@ def never_spent() -> Turns:
 
 
 class Restless(Turns):
-    """A budget that is spent after every step, and whose pauses let something happen."""
+    """A time budget that is spent after every step; its pauses run callbacks."""
 
     def __init__(self, meanwhile: Iterator[Callable[[], None]]) -> None:
         super().__init__(lambda callback: None, lambda: 0.0)
@@ -530,7 +530,7 @@ class Restless(Turns):
         next(self._meanwhile, lambda: None)()
 
 
-def test_many_partitions_read_over_several_turns_give_what_one_turn_would() -> None:
+def test_a_read_over_several_turns_has_the_same_result_as_in_one_turn() -> None:
     count = PARTITIONS_AT_ONCE_MAX + 1
     rig = Rig(topic(partitions=count))
     for partition in range(0, count, 7):
@@ -542,11 +542,11 @@ def test_many_partitions_read_over_several_turns_give_what_one_turn_would() -> N
     in_turns = begin(rig, wanted(*range(count)))
     assert asyncio.run(in_turns.read_in_turns(never_spent()))
 
-    assert told(in_turns.results) == told(at_once.results)
+    assert summary(in_turns.results) == summary(at_once.results)
     assert in_turns.bytes_read == at_once.bytes_read
 
 
-def test_what_arrives_between_two_turns_is_not_missed_by_the_wait_that_follows() -> None:
+def test_a_batch_appended_between_two_turns_is_not_missed_by_the_wait_that_follows() -> None:
     count = PARTITIONS_AT_ONCE_MAX + 1
     rig = Rig(topic(partitions=count))
     job = begin(rig, wanted(*range(count)))
@@ -557,10 +557,10 @@ def test_what_arrives_between_two_turns_is_not_missed_by_the_wait_that_follows()
     turns = Restless(iter([lambda: None, lambda: None, arrive]))
 
     assert asyncio.run(job.read_in_turns(turns)), "partition 0 was read before it grew, and is read again"
-    assert told(job.results)[0] is True
+    assert summary(job.results)[0] is True
 
 
-def test_a_session_misses_nothing_between_two_turns_either() -> None:
+def test_a_session_does_not_miss_a_batch_appended_between_two_turns() -> None:
     count = PARTITIONS_AT_ONCE_MAX + 1
     rig = Rig(topic(partitions=count))
     first = begin(rig, wanted(*range(count)), epoch=0)
@@ -574,7 +574,7 @@ def test_a_session_misses_nothing_between_two_turns_either() -> None:
         rig.loop.run()
 
     assert asyncio.run(job.read_in_turns(Restless(iter([lambda: None, lambda: None, arrive]))))
-    assert told(job.results)[0] is True
+    assert summary(job.results)[0] is True
 
 
 def test_a_large_read_stops_when_its_client_is_gone() -> None:
@@ -588,7 +588,7 @@ def test_a_large_read_stops_when_its_client_is_gone() -> None:
 
     turns = Restless(iter([leave_in_the_third_turn] * count))
 
-    assert asyncio.run(job.read_in_turns(turns, lambda: len(paused) == 3)), "nobody is left to wait"
+    assert asyncio.run(job.read_in_turns(turns, lambda: len(paused) == 3)), "there is no client to wait for"
     assert len(paused) == 3
     assert job.results == []
 
@@ -629,7 +629,7 @@ def test_a_wait_ends_with_the_byte_that_was_missing(
             break
 
 
-def test_thousands_that_wait_for_more_are_not_told_of_every_append(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_waiting_fetches_are_not_notified_of_every_append(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(topic(partitions=2))
     replica = rig.replica()
     limits = FetchLimits(bytes_min=1 << 30, bytes_max=1 << 30)
@@ -647,23 +647,23 @@ def test_thousands_that_wait_for_more_are_not_told_of_every_append(monkeypatch: 
     monkeypatch.setattr(PartitionWatch, "notify", counted)
     one = begin(rig, wanted(0), limits=FetchLimits(bytes_min=1, bytes_max=1 << 20))
     assert not one.read()
-    answered: list[None] = []
-    one.wait(60_000, lambda: answered.append(None))
+    completed: list[None] = []
+    one.wait(60_000, lambda: completed.append(None))
 
     for _ in range(10):
         rig.append(replica, batch(b"a"))
         rig.loop.run()
 
-    assert len(answered) == 1
-    assert len(notified) == 1, "only the one that lacked a byte"
+    assert len(completed) == 1
+    assert len(notified) == 1, "only the one that waits for a single byte"
 
     rig.change(topic(partitions=2), None)
     rig.loop.run()
-    assert len(notified) >= 2_000, "a topic that is gone is told to all"
+    assert len(notified) >= 2_000, "the deletion of the topic notifies all"
     assert rig.fetches.waiting == 0
 
 
-def test_many_that_are_answered_at_once_are_answered_over_several_turns() -> None:
+def test_many_fetches_that_complete_at_once_are_completed_over_several_turns() -> None:
     rig = Rig(topic())
     for _ in range(200):
         job = begin(rig, wanted(0), limits=EVERYTHING)
@@ -681,13 +681,13 @@ def test_many_that_are_answered_at_once_are_answered_over_several_turns() -> Non
 
 
 def pass_a_millisecond(rig: Rig) -> Callable[[], None]:
-    def answered() -> None:
+    def completed() -> None:
         rig.clock.ms += 1
 
-    return answered
+    return completed
 
 
-def test_a_session_hears_that_a_partition_it_has_read_to_the_end_is_offline() -> None:
+def test_a_session_gets_the_error_of_an_offline_partition_that_it_has_read_to_the_end() -> None:
     async def scenario() -> None:
         rig = Rig(topic())
         replica = rig.replica()
@@ -698,6 +698,6 @@ def test_a_session_hears_that_a_partition_it_has_read_to_the_end_is_offline() ->
         job = begin(rig, session=session, epoch=1)
 
         assert job.read()
-        assert told(job.response(rig.clock.ms)[1]) == {0: "KAFKA_STORAGE_ERROR"}
+        assert summary(job.response(rig.clock.ms)[1]) == {0: "KAFKA_STORAGE_ERROR"}
 
     asyncio.run(scenario())

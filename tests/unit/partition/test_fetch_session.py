@@ -1,4 +1,4 @@
-"""Fetch sessions: what an incremental answer may leave out, and whose session makes room."""
+"""Fetch sessions: what an incremental response may leave out, and which session is evicted."""
 
 from itertools import count
 
@@ -11,7 +11,7 @@ from penstock.model.generated_errors import FetchSessionIdNotFound, FetchSession
 from penstock.partition.fetch_session import (
     EPOCH_MAX,
     IDLE_MS_BEFORE_EVICTION,
-    FetchPartition,
+    CachedPartition,
     FetchSession,
     FetchSessions,
     epoch_after,
@@ -26,12 +26,12 @@ def sessions(slots_max: int = 10) -> FetchSessions:
     return FetchSessions(slots_max, lambda bound: next(ids) % bound)
 
 
-def asked(*partitions: int, offset: int = 0, topic: object = TOPIC) -> list[FetchPartition]:
-    return [FetchPartition(topic, partition, offset, 1024) for partition in partitions]
+def requested(*partitions: int, offset: int = 0, topic: object = TOPIC) -> list[CachedPartition]:
+    return [CachedPartition(topic, partition, offset, 1024) for partition in partitions]
 
 
 def create(cache: FetchSessions, partitions: int, *, now_ms: int = 0, privileged: bool = False) -> FetchSession | None:
-    session = FetchSession(asked(*range(partitions)), privileged=privileged, by_topic_id=True)
+    session = FetchSession(requested(*range(partitions)), privileged=privileged, by_topic_id=True)
     return session if cache.register(session, now_ms) else None
 
 
@@ -40,7 +40,7 @@ def made(session: FetchSession | None) -> FetchSession:
     return session
 
 
-def resume(cache: FetchSessions, session: FetchSession, now_ms: int = 0, *more: FetchPartition) -> FetchSession | None:
+def resume(cache: FetchSessions, session: FetchSession, now_ms: int = 0, *more: CachedPartition) -> FetchSession | None:
     return cache.resume(session.id, session.epoch, True, more, (), now_ms)
 
 
@@ -64,7 +64,7 @@ def test_epochs_wrap_to_one() -> None:
     assert session.epoch == 1
 
 
-def test_an_unknown_session_a_wrong_epoch_and_another_way_to_name_topics_are_errors() -> None:
+def test_an_unknown_session_a_wrong_epoch_and_a_change_between_names_and_ids_are_errors() -> None:
     cache = sessions()
     session = made(create(cache, 1))
 
@@ -74,10 +74,10 @@ def test_an_unknown_session_a_wrong_epoch_and_another_way_to_name_topics_are_err
         cache.resume(session.id, 2, True, (), (), 0)
     with pytest.raises(FetchSessionTopicIdError):
         cache.resume(session.id, 1, False, (), (), 0)
-    assert session.epoch == 1, "a refused request does not move the session"
+    assert session.epoch == 1, "a refused request does not change the epoch"
 
 
-def test_a_response_is_void_when_a_later_request_was_taken() -> None:
+def test_a_response_is_invalid_after_a_later_request() -> None:
     cache = sessions()
     session = made(create(cache, 1))
     resume(cache, session)
@@ -93,7 +93,7 @@ def test_partitions_are_added_updated_and_forgotten_by_incremental_requests() ->
     cache = sessions()
     session = made(create(cache, 2))
 
-    cache.resume(session.id, 1, True, asked(1, 2, offset=50), [(TOPIC, 0), (TOPIC, 9)], 0)
+    cache.resume(session.id, 1, True, requested(1, 2, offset=50), [(TOPIC, 0), (TOPIC, 9)], 0)
 
     assert [(p.partition, p.fetch_offset) for p in session] == [(1, 50), (2, 50)]
     assert cache.partitions_cached == 2
@@ -109,10 +109,10 @@ def test_a_session_that_forgets_its_last_partition_closes() -> None:
     assert cache.partitions_cached == 0
 
 
-def test_a_partition_is_told_again_only_when_something_changed() -> None:
-    partition = asked(0)[0]
+def test_a_partition_is_sent_again_only_when_something_changed() -> None:
+    partition = requested(0)[0]
 
-    assert partition.note_response(0, 5, 0, failed=False), "the first answer is always news"
+    assert partition.note_response(0, 5, 0, failed=False), "the first response is always news"
     assert not partition.note_response(0, 5, 0, failed=False)
     assert partition.note_response(100, 5, 0, failed=False)
     assert partition.note_response(0, 6, 0, failed=False)
@@ -120,8 +120,8 @@ def test_a_partition_is_told_again_only_when_something_changed() -> None:
     assert not partition.note_response(0, 6, 1, failed=False)
 
 
-def test_an_error_is_always_told_and_so_is_its_end() -> None:
-    partition = asked(0)[0]
+def test_an_error_is_always_sent_and_so_is_its_end() -> None:
+    partition = requested(0)[0]
     partition.note_response(0, 5, 0, failed=False)
 
     assert partition.note_response(0, -1, -1, failed=True)
@@ -129,7 +129,7 @@ def test_an_error_is_always_told_and_so_is_its_end() -> None:
     assert partition.note_response(0, 5, 0, failed=False)
 
 
-def test_a_settled_partition_is_not_looked_at_until_activated_or_asked_for() -> None:
+def test_a_settled_partition_is_not_read_until_activated_or_requested() -> None:
     cache = sessions()
     session = made(create(cache, 3))
     for partition in list(session):
@@ -137,12 +137,12 @@ def test_a_settled_partition_is_not_looked_at_until_activated_or_asked_for() -> 
     assert not session.active
 
     session.activate(made_partition(session, 1))
-    cache.resume(session.id, 1, True, asked(2), (), 0)
+    cache.resume(session.id, 1, True, requested(2), (), 0)
 
     assert [p.partition for p in session.active.values()] == [1, 2]
 
 
-def made_partition(session: FetchSession, index: int) -> FetchPartition:
+def made_partition(session: FetchSession, index: int) -> CachedPartition:
     partition = session.get((TOPIC, index))
     assert partition is not None
     return partition
@@ -160,7 +160,7 @@ def test_a_forgotten_partition_cannot_be_activated() -> None:
     assert [p.partition for p in session.active.values()] == [1]
 
 
-def test_a_partition_that_gave_records_goes_to_the_end_of_the_line() -> None:
+def test_a_partition_that_gave_records_moves_to_the_end() -> None:
     session = made(create(sessions(), 3))
 
     session.served(made_partition(session, 0))
@@ -180,7 +180,7 @@ class Watching:
         self._closed.append(self._partition)
 
 
-def test_partitions_that_leave_are_watched_no_more() -> None:
+def test_removed_partitions_are_not_watched_any_more() -> None:
     cache = sessions()
     session = made(create(cache, 3))
     left: list[int] = []
@@ -194,7 +194,7 @@ def test_partitions_that_leave_are_watched_no_more() -> None:
     assert left == [1, 0, 2]
 
 
-def test_a_full_cache_gives_no_session_to_a_newcomer_while_all_are_young() -> None:
+def test_a_full_cache_registers_no_session_while_all_are_young() -> None:
     cache = sessions(slots_max=2)
     create(cache, 1)
     create(cache, 1)
@@ -202,7 +202,7 @@ def test_a_full_cache_gives_no_session_to_a_newcomer_while_all_are_young() -> No
     assert create(cache, 100, now_ms=IDLE_MS_BEFORE_EVICTION) is None
 
 
-def test_the_stalest_session_makes_room() -> None:
+def test_the_stalest_session_is_evicted() -> None:
     cache = sessions(slots_max=2)
     first = made(create(cache, 50, now_ms=0))
     second = made(create(cache, 1, now_ms=1))
@@ -215,7 +215,7 @@ def test_the_stalest_session_makes_room() -> None:
     assert cache.evictions == 1
 
 
-def test_an_old_session_in_use_yields_to_one_at_least_as_big() -> None:
+def test_an_old_session_in_use_is_evicted_for_one_at_least_as_big() -> None:
     cache = sessions(slots_max=1)
     old = made(create(cache, 5, now_ms=0))
     resume(cache, old, OLD_MS)
@@ -233,7 +233,7 @@ def test_a_session_is_young_until_it_is_used_at_the_age_of_two_minutes() -> None
     assert create(cache, 6, now_ms=OLD_MS) is None
 
 
-def test_followers_replace_readers_of_any_age_and_readers_never_followers_in_use() -> None:
+def test_followers_evict_readers_of_any_age_and_readers_never_followers_in_use() -> None:
     cache = sessions(slots_max=1)
     reader = made(create(cache, 500, now_ms=0))
 
@@ -245,7 +245,7 @@ def test_followers_replace_readers_of_any_age_and_readers_never_followers_in_use
     assert create(cache, 900, now_ms=OLD_MS + 1, privileged=True) is not None
 
 
-def test_ids_in_use_are_not_given_again() -> None:
+def test_ids_in_use_are_not_assigned_again() -> None:
     ids = iter([4, 4, 4, 5])
     cache = FetchSessions(10, lambda bound: next(ids))
 
@@ -253,9 +253,9 @@ def test_ids_in_use_are_not_given_again() -> None:
 
 
 class Polling(RuleBasedStateMachine):
-    """A reader that applies incremental answers to what it knows ends up knowing what a full answer says.
+    """A reader that applies incremental responses has the same state as after a full response.
 
-    The broker side looks only at active partitions, settles the quiet ones, and activates what moves.
+    The broker side reads only active partitions, settles the quiet ones, and activates those that change.
     """
 
     def __init__(self) -> None:
@@ -295,14 +295,14 @@ class Polling(RuleBasedStateMachine):
         if self.session is not None:
             self.cache.close(self.session.id)
         self.positions = {p: self.logs[p][0] for p in partitions}
-        request = [FetchPartition(TOPIC, p, self.positions[p], 100) for p in sorted(partitions)]
+        request = [CachedPartition(TOPIC, p, self.positions[p], 100) for p in sorted(partitions)]
         for partition in request:
             self.response(partition)
         self.known = {p: self.logs[p] for p in partitions}
         session = FetchSession(request, privileged=False, by_topic_id=True)
         self.session = session if self.cache.register(session, self.now_ms) else None
 
-    def response(self, partition: FetchPartition) -> bool:
+    def response(self, partition: CachedPartition) -> bool:
         high, start, failing = self.logs[partition.partition]
         size = 0 if failing else max(0, high - partition.fetch_offset)
         return partition.note_response(size, -1 if failing else high, -1 if failing else start, failing)
@@ -317,7 +317,7 @@ class Polling(RuleBasedStateMachine):
             self.positions[p] = self.logs[p][0]
         for p in add - forget:
             self.positions.setdefault(p, self.logs[p][0])
-        request = [FetchPartition(TOPIC, p, self.positions[p], 100) for p in (add - forget) | moved]
+        request = [CachedPartition(TOPIC, p, self.positions[p], 100) for p in (add - forget) | moved]
         for p in forget:
             self.positions.pop(p, None)
             self.known.pop(p, None)
@@ -344,7 +344,7 @@ class Polling(RuleBasedStateMachine):
 
     @precondition(lambda self: self.session is not None)
     @rule()
-    def a_quiet_poll_looks_at_nothing(self) -> None:
+    def a_quiet_poll_reads_no_partition(self) -> None:
         session = self.session
         assert session is not None
         self.poll(set(), set(), True)

@@ -52,7 +52,7 @@ class Path:
     transactional: bool = False
     value_bytes: int = 10
     trusting: bool = False
-    """Whether a compressed batch is stored unopened, so that a wrong codec is found by readers only."""
+    """Whether a compressed batch is stored unchecked, so that only readers notice a wrong codec."""
 
     def values(self) -> list[bytes]:
         return [noise(self.value_bytes), b"two", b"three"]
@@ -89,7 +89,7 @@ PATHS = [
 
 
 def flipped(data: bytearray, bit: int) -> bytearray:
-    """The batch with one bit of its header flipped, and the checksum that goes with it where it is covered."""
+    """The batch with one bit of its header flipped, and a new CRC if it covers the bit."""
     out = bytearray(data)
     out[bit // 8] ^= 0x80 >> bit % 8
     if bit >= ATTRIBUTES_AT * 8:
@@ -124,7 +124,7 @@ class Attempts:
         self._next = 0
 
     def append(self, data: bytearray) -> tuple[BrokerError | None, Replica]:
-        """Why the batch was refused, if it was, and the partition."""
+        """The error of a refused batch, or None, and the partition."""
         replica = self._rig.replica(partition=self._next)
         try:
             appended = replica.append(memoryview(data), self._rig.clock.ms, verify_txn=self._verify_txn)
@@ -163,7 +163,7 @@ def test_a_batch_with_any_bit_of_its_header_flipped_is_refused_or_reads_back(pat
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
-def test_a_client_sets_no_attribute_that_is_a_brokers_or_unknown(path: Path) -> None:
+def test_attributes_that_only_brokers_set_or_that_are_unknown_are_refused(path: Path) -> None:
     attempts = Attempts(path)
     data = path.batch()
     sent = parse_batch_header(data).attributes
@@ -184,7 +184,7 @@ def test_no_value_of_the_unknown_attributes_is_stored(path: Path) -> None:
 
 
 @pytest.mark.parametrize("attributes", [0x8000, 0x8020, 0x8030, 0x8001, 0x0040, 0xFFFF])
-def test_noise_is_not_stored_under_unknown_attributes(attributes: int) -> None:
+def test_random_bytes_with_unknown_attributes_are_not_stored(attributes: int) -> None:
     path = Path("transactional", transactional=True)
     noisy = batch(b"x", producer_id=PRODUCER)
     noisy[HEADER_BYTES:] = b"\xff" * (len(noisy) - HEADER_BYTES)
@@ -192,20 +192,20 @@ def test_noise_is_not_stored_under_unknown_attributes(attributes: int) -> None:
     assert refusal is not None
 
 
-def test_a_transactional_batch_has_a_producer() -> None:
+def test_a_transactional_batch_without_a_producer_id_is_refused() -> None:
     path = Path("transactional", transactional=True)
     for producer_id in (-1, -(2**63) + PRODUCER):
         refusal, _ = Attempts(path).append(batch(b"x", is_transactional=True, producer_id=producer_id))
         assert type(refusal) is InvalidRecord
 
 
-def test_a_producers_epoch_is_not_negative() -> None:
+def test_a_negative_producer_epoch_is_refused() -> None:
     refusal, _ = Attempts(Path("idempotent")).append(batch(b"x", producer_id=PRODUCER, producer_epoch=-(2**15)))
     assert type(refusal) is InvalidProducerEpoch
 
 
-def test_a_timestamp_beyond_the_greatest_is_refused() -> None:
-    """A record's delta can lead there from a base timestamp that is in range."""
+def test_a_timestamp_that_overflows_is_refused() -> None:
+    """The delta of a record may overflow a base timestamp that is in range."""
     spread = build_batch([Record(0, NOW_MS, b"k", b"x"), Record(1, NOW_MS + 10, b"k", b"y")])
     struct.pack_into(">qq", spread, BASE_TIMESTAMP_AT, 2**63 - 6, 2**63 - 1)
     refusal, _ = Attempts(Path("any timestamp", ANY_TIME)).append(resealed(spread))
@@ -213,7 +213,7 @@ def test_a_timestamp_beyond_the_greatest_is_refused() -> None:
 
 
 @pytest.mark.parametrize("attributes", [0x8000, 0x0040, 0xFF80])
-def test_a_log_serves_what_another_leader_took(attributes: int) -> None:
+def test_a_follower_stores_and_serves_attributes_that_its_leader_accepted(attributes: int) -> None:
     """A follower does not validate again: a newer leader may know attributes that this broker does not."""
     rig = Rig(topic())
     data = with_attributes(batch(b"a", b"b"), attributes)

@@ -1,4 +1,4 @@
-"""A recovery after a power cut that is killed, or loses power, is done again as thoroughly as the first time."""
+"""A recovery after a power cut that is killed, or loses power, is repeated as thoroughly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCHES = 30
 
 @pytest.fixture(autouse=True)
 def _little_is_read_again_after_a_process_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with logs of more than a megabyte: damage before their end is found by a whole recovery alone."""
+    """As with logs of more than a megabyte: only a full recovery finds damage before their end."""
     monkeypatch.setattr(recovery, "PROCESS_CRASH_RESCAN_BYTES", 100)
 
 
@@ -30,7 +30,7 @@ class FewLost(Seeded):
 
 
 def after_a_power_cut(seed: int) -> MemDisk:
-    """A disk that has lost some of what was written and not flushed."""
+    """A disk that has lost some of the writes that were not flushed."""
     rig = Rig(TOPIC)
     for at in range(BATCHES):
         for partition in range(2):
@@ -46,7 +46,7 @@ def after_a_power_cut(seed: int) -> MemDisk:
 
 
 def recovery_stops_at(disk: MemDisk, point: int) -> bool:
-    """Start a broker that dies at its change number `point`; False when the start is through before."""
+    """Start a broker that dies at its disk operation number `point`; False when the start completes before."""
     disk.cut_power_at = disk.operations + point
     try:
         Rig(TOPIC, disk=disk)
@@ -56,7 +56,7 @@ def recovery_stops_at(disk: MemDisk, point: int) -> bool:
 
 
 def assert_sound(rig: Rig) -> None:
-    """Whatever is in the logs holds together, and nothing of what was flushed is missing."""
+    """Every batch in the logs is sound, and no flushed batch is missing."""
     for partition in range(2):
         offsets = [
             batch.header.base_offset for batch in rig.replica(partition=partition).log.view().walk_from(0, bodies=True)
@@ -79,9 +79,9 @@ def test_no_damage_is_served_wherever_the_recovery_stopped(seed: int, power: boo
         again = Rig(TOPIC, disk=disk)
 
         assert_sound(again)
-        # And a third life, killed at work, finds what the second left.
+        # A third broker, after a kill, finds the same.
         again.append(again.replica(), batch(b"next"))
         again.stop(clean=False)
         assert_sound(Rig(TOPIC, disk=disk))
         point += 1
-    assert point > 5, "each time at another change of the disk"
+    assert point > 5, "each time at another disk operation"

@@ -39,12 +39,12 @@ def started(disk: MemDisk) -> Rig:
 
 
 def remove_segment(disk: MemDisk, base: int) -> dict[str, bytes]:
-    """Remove a segment's files; what was in them."""
+    """Remove a segment's files; returns their contents."""
     names = [offset_name(base, kind) for kind in SEGMENT_FILES]
-    taken = {name: disk.read_file(f"{FOLDER}/{name}") for name in names if disk.exists(f"{FOLDER}/{name}")}
-    for name in taken:
+    removed = {name: disk.read_file(f"{FOLDER}/{name}") for name in names if disk.exists(f"{FOLDER}/{name}")}
+    for name in removed:
         disk.unlink(f"{FOLDER}/{name}")
-    return taken
+    return removed
 
 
 def refused(rig: Rig) -> str:
@@ -57,17 +57,17 @@ def refused(rig: Rig) -> str:
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_missing_segment_takes_its_partition_offline_until_it_is_back(base: int, compacted: bool) -> None:
     disk = stopped(compacted=compacted)
-    taken = remove_segment(disk, base)
+    removed = remove_segment(disk, base)
 
     for clean in (True, False, True):
         rig = started(disk)
-        said = refused(rig)
-        assert offset_name(base, LOG) in said
-        assert "accept-loss" in said
+        message = refused(rig)
+        assert offset_name(base, LOG) in message
+        assert "accept-loss" in message
         assert [fields["partition"] for fields in rig.notes.named("records_missing")] == ["orders-0"]
         disk = rig.stop(clean=clean)
 
-    for name, data in taken.items():
+    for name, data in removed.items():
         disk.write_file(f"{FOLDER}/{name}", data)
     rig = started(disk)
     assert len(everything(rig.replica())) == BATCHES
@@ -112,7 +112,7 @@ def killed(*, flushed: bool, power_cut: bool) -> MemDisk:
 
 
 @pytest.mark.parametrize(("flushed", "power_cut"), [(True, True), (True, False), (False, False)])
-def test_a_missing_directory_is_missed_also_after_a_crash(flushed: bool, power_cut: bool) -> None:
+def test_a_missing_directory_is_noticed_also_after_a_crash(flushed: bool, power_cut: bool) -> None:
     disk = killed(flushed=flushed, power_cut=power_cut)
 
     for clean in (False, True):
@@ -124,7 +124,7 @@ def test_a_missing_directory_is_missed_also_after_a_crash(flushed: bool, power_c
     assert rig.append(rig.replica(), batch(b"next")).base_offset == 1
 
 
-def test_a_directory_that_was_never_flushed_may_go_with_the_power() -> None:
+def test_a_directory_that_was_never_flushed_may_be_lost_in_a_power_cut() -> None:
     rig = started(killed(flushed=False, power_cut=True))
 
     assert rig.append(rig.replica(), batch(b"next")).base_offset == 0
@@ -162,7 +162,7 @@ def test_a_directory_moved_to_another_disk_by_hand_is_no_loss() -> None:
 
 
 @pytest.mark.parametrize("base", STARTS)
-def test_records_that_are_given_up_leave_a_hole_and_no_offset_is_used_twice(base: int) -> None:
+def test_an_accepted_loss_leaves_a_gap_and_no_offset_is_used_twice(base: int) -> None:
     disk = stopped()
     remove_segment(disk, base)
     rig = started(disk)
@@ -181,7 +181,7 @@ def test_records_that_are_given_up_leave_a_hole_and_no_offset_is_used_twice(base
     assert third.replica().offsets.log_end == BATCHES + 1
 
 
-def test_a_lost_directory_that_is_given_up_goes_on_behind_its_old_end() -> None:
+def test_after_an_accepted_loss_of_its_directory_a_log_continues_at_its_old_end() -> None:
     disk = stopped()
     disk.remove_tree(FOLDER)
     disk = started(disk).stop()
@@ -193,7 +193,7 @@ def test_a_lost_directory_that_is_given_up_goes_on_behind_its_old_end() -> None:
     assert everything(rig.replica())[0].offset == BATCHES
 
 
-def test_a_lost_directory_of_a_deleted_topic_is_nobodys_loss() -> None:
+def test_a_missing_directory_of_a_deleted_topic_is_ignored() -> None:
     disk = stopped()
     disk.remove_tree(FOLDER)
 
@@ -205,7 +205,7 @@ def test_a_lost_directory_of_a_deleted_topic_is_nobodys_loss() -> None:
     assert rig.append(rig.replica(), batch(b"new")).base_offset == 0
 
 
-def test_a_summary_without_segments_is_believed_as_it_is() -> None:
+def test_a_summary_without_segments_is_accepted() -> None:
     disk = stopped()
     path = f"{HOME}/log-summary-checkpoint"
     lines = [" ".join(line.split()[:8]) for line in disk.read_file(path).decode().split("\n")]

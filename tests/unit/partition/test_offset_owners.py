@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.partition.rig import Rig, batch, topic
 from tests.unit.partition.test_aborted_after_crash import Writers
-from tests.unit.partition.test_truncated_follower import deposed
+from tests.unit.partition.test_truncated_follower import become_follower
 
 import penstock
 from penstock.model.ids import TopicPartition
@@ -21,7 +21,7 @@ OWNERS = {"partition/leader.py", "partition/follower.py"}
 OFFSETS = {field.name for field in fields(Offsets)}
 
 OTHER_OWNERS = {"self", "log", "error"}
-"""Names of objects with attributes of the same names: a value's own, a log's marks, the log start in an error."""
+"""Owners of other attributes with these names: a class's own, a log's, the log start in an error."""
 
 
 def assigned(tree: ast.AST) -> Iterator[ast.Attribute]:
@@ -49,7 +49,7 @@ def offsets_assigned_in(source: str) -> list[str]:
     ]
 
 
-def test_no_module_but_those_of_leader_and_follower_assigns_an_offset() -> None:
+def test_only_the_modules_of_leader_and_follower_assign_an_offset() -> None:
     found = {
         str(path.relative_to(SOURCE)): names
         for path in SOURCE.rglob("*.py")
@@ -70,15 +70,15 @@ def test_no_module_but_those_of_leader_and_follower_assigns_an_offset() -> None:
         "del offsets.log_end",
     ],
 )
-def test_every_way_to_assign_is_seen(source: str) -> None:
+def test_every_kind_of_assignment_is_detected(source: str) -> None:
     assert offsets_assigned_in(source)
 
 
-def test_no_other_module_moves_an_offset_while_a_replica_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_leader_and_follower_assign_an_offset_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assigning: set[str] = set()
     put = Offsets.__setattr__
 
-    def noted(offsets: Offsets, name: str, value: Any) -> None:
+    def record(offsets: Offsets, name: str, value: Any) -> None:
         assigning.add(sys._getframe(1).f_globals["__name__"])
         put(offsets, name, value)
 
@@ -87,7 +87,7 @@ def test_no_other_module_moves_an_offset_while_a_replica_lives(monkeypatch: pyte
             put(offsets, name, value)
 
     monkeypatch.setattr(Offsets, "__init__", made)
-    monkeypatch.setattr(Offsets, "__setattr__", noted)
+    monkeypatch.setattr(Offsets, "__setattr__", record)
     rig = Rig(topic("os"), topic("group", number=2, configs={"flush": "group"}))
     for name in ("os", "group"):
         rig.append(rig.replica(name), batch(b"a", b"b"), acks_all=True)
@@ -97,7 +97,7 @@ def test_no_other_module_moves_an_offset_while_a_replica_lives(monkeypatch: pyte
     for producer_id in (5, 6):
         writers.write(producer_id)
     writers.end(5, commit=False)
-    deposed(writers)
+    become_follower(writers)
     writers.rig.replicas.truncate({writers.replica.tp: 1})
 
     assert assigning == {"penstock.partition.leader", "penstock.partition.follower"}

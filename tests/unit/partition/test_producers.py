@@ -1,4 +1,4 @@
-"""Idempotence: what a retry is answered, and what a zombie is."""
+"""The producer table: duplicates, sequence gaps, fencing, transactions, snapshots."""
 
 import pytest
 from hypothesis import settings
@@ -25,7 +25,7 @@ DAY_MS = 86_400_000
 
 
 def append(table: ProducerTable, base_offset: int, sequence: int, *, epoch: int = 0, delta: int = 0, **kw: int) -> None:
-    """Judge and remember a batch of producer 7 as a leader does."""
+    """Check and record a batch of producer 7 as a leader does."""
     transactional = bool(kw.get("transactional", 0))
     assert table.check(kw.get("producer_id", 7), epoch, sequence, delta, transactional) is None
     table.record(
@@ -55,7 +55,7 @@ def test_the_next_sequence_is_accepted_and_a_gap_is_not() -> None:
         table.check(7, 0, 6, 0, False)
 
 
-def test_a_retry_of_one_of_the_last_five_batches_is_answered_as_it_was() -> None:
+def test_a_retry_of_one_of_the_last_five_batches_is_a_duplicate() -> None:
     table = ProducerTable()
     for batch in range(6):
         append(table, batch * 10, batch * 3, delta=2)
@@ -128,7 +128,7 @@ def test_a_new_epoch_forgets_the_batches_of_the_old() -> None:
     assert len(entry.batches) == 1
 
 
-def test_a_silent_producer_expires_and_one_with_an_open_transaction_does_not() -> None:
+def test_an_idle_producer_expires_unless_it_has_an_open_transaction() -> None:
     table = ProducerTable()
     append(table, 0, 0, producer_id=1, now_ms=0)
     append(table, 1, 0, producer_id=2, now_ms=0, transactional=1)
@@ -138,7 +138,7 @@ def test_a_silent_producer_expires_and_one_with_an_open_transaction_does_not() -
     assert sorted(id_ for id_, _ in table) == [2, 3]
 
 
-def test_the_table_is_bounded_by_forgetting_the_longest_silent() -> None:
+def test_the_table_is_bounded_by_forgetting_the_producers_idle_longest() -> None:
     table = ProducerTable()
     for producer_id in range(PRODUCERS_MAX):
         table.record(producer_id, 0, 0, 0, False, producer_id, 0, producer_id)
@@ -178,7 +178,7 @@ def test_a_marker_without_data_completes_nothing() -> None:
         table.check(1, 2, 0, 0, True)
 
 
-def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
+def test_a_non_transactional_batch_inside_a_transaction_is_refused() -> None:
     table = ProducerTable()
     append(table, 0, 0, transactional=1)
 
@@ -186,7 +186,7 @@ def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
         table.check(7, 0, 1, 0, False)
 
 
-def test_markers_of_a_replaced_coordinator_or_producer_are_fenced() -> None:
+def test_markers_of_an_older_coordinator_or_producer_epoch_are_fenced() -> None:
     table = ProducerTable()
     append(table, 0, 0, epoch=4, transactional=1)
     table.record_marker(7, 4, 2, 1, False, 0, 0)
@@ -198,7 +198,7 @@ def test_markers_of_a_replaced_coordinator_or_producer_are_fenced() -> None:
     table.check_marker(7, 4, 2)
 
 
-def test_after_a_marker_of_a_bumped_epoch_the_producer_goes_on_at_zero() -> None:
+def test_after_a_marker_of_a_bumped_epoch_the_sequence_starts_at_zero() -> None:
     table = ProducerTable()
     append(table, 0, 5, epoch=1, transactional=1)
     table.record_marker(7, 2, 0, 1, True, 0, 0)
@@ -235,7 +235,7 @@ def test_a_producer_of_historical_data_is_kept_for_a_while_after_a_restart() -> 
 
 
 class Producers(RuleBasedStateMachine):
-    """The table against a list of all batches ever appended, judged by looking through it."""
+    """The table compared with a search through a list of all batches appended."""
 
     @initialize(start=st.sampled_from([0, 17, SEQUENCE_MAX - 3]))
     def begin(self, start: int) -> None:
@@ -316,7 +316,7 @@ TestProducers.settings = settings(max_examples=60, stateful_step_count=30, deadl
 
 
 class Transactions(RuleBasedStateMachine):
-    """The first unstable offset against a search of the whole log."""
+    """The first unstable offset compared with a search of the whole log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -381,8 +381,8 @@ class Counted(int):
         return super().__lt__(other)
 
 
-def test_transactions_ahead_of_the_high_watermark_do_not_make_each_other_slower() -> None:
-    """A replay after a crash may meet thousands whose markers are beyond the last checkpoint."""
+def test_the_cost_of_transactions_beyond_the_high_watermark_does_not_grow_with_their_number() -> None:
+    """A replay after a crash may read thousands whose markers are beyond the last checkpoint."""
     table = ProducerTable()
     count = 4096
 
@@ -412,7 +412,7 @@ def test_a_frozen_table_stays_as_it_was_while_the_table_changes() -> None:
     assert len(frozen) == 3
 
 
-def test_what_was_frozen_changes_again_without_another_copy() -> None:
+def test_an_entry_is_copied_once_after_a_freeze() -> None:
     table = ProducerTable()
     table.record(0, 0, 0, 0, False, 0, 1000, 1000)
     first = table.freeze()

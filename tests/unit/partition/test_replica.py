@@ -1,4 +1,4 @@
-"""One partition: appends, reads, idempotence, transactions in its log, and the end of it."""
+"""One partition: appends, reads, idempotence, transactions, going offline."""
 
 import asyncio
 import errno
@@ -50,7 +50,7 @@ def marker(*, commit: bool, producer_id: int = 5, epoch: int = 0, coordinator: i
     )
 
 
-def nobody(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
+def verify_none(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
     """Verifies no producer."""
     raise InvalidTxnState
 
@@ -60,7 +60,7 @@ def begin(rig: Rig, replica: Replica, *texts: bytes, **kw: Any) -> None:
     rig.append(replica, transactional(*texts, **kw), internal=True)
 
 
-def test_batches_get_the_next_offsets_and_are_seen_at_once() -> None:
+def test_batches_get_the_next_offsets_and_are_readable_at_once() -> None:
     rig = Rig(topic())
     replica = rig.replica()
 
@@ -87,7 +87,7 @@ def test_a_read_at_the_end_is_empty_and_one_beyond_it_or_before_the_start_is_out
             replica.read(offset, 100, at_least_one=True)
 
 
-def test_a_read_says_where_things_are() -> None:
+def test_a_read_returns_the_partitions_offsets() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     rig.append(replica, batch(b"a", b"b"))
@@ -99,7 +99,7 @@ def test_a_read_says_where_things_are() -> None:
     assert replica.read(2, 100, at_least_one=True, read_committed=True).aborted == []
 
 
-def test_at_least_one_batch_comes_back_where_that_is_asked_for() -> None:
+def test_at_least_one_batch_is_returned_if_requested() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     rig.append(replica, batch(b"a" * 1000))
@@ -108,7 +108,7 @@ def test_at_least_one_batch_comes_back_where_that_is_asked_for() -> None:
     assert len(replica.read(0, 1, at_least_one=False).records) == 0
 
 
-def test_readers_with_an_older_or_a_newer_leader_epoch_are_told() -> None:
+def test_readers_with_an_older_or_a_newer_leader_epoch_are_refused() -> None:
     rig = Rig(topic(epoch=4))
     replica = rig.replica()
 
@@ -119,7 +119,7 @@ def test_readers_with_an_older_or_a_newer_leader_epoch_are_told() -> None:
         replica.read(0, 1, at_least_one=True, leader_epoch=5)
 
 
-def test_a_retry_is_answered_with_where_the_first_went_and_writes_nothing() -> None:
+def test_a_retry_returns_the_offsets_of_the_first_append_and_writes_nothing() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     rig.append(replica, batch(b"x"))
@@ -133,7 +133,7 @@ def test_a_retry_is_answered_with_where_the_first_went_and_writes_nothing() -> N
     assert values(replica) == [b"x", b"a", b"b", b"c"]
 
 
-def test_a_gap_and_a_zombie_are_refused_with_the_logs_start() -> None:
+def test_errors_for_a_gap_and_for_a_zombie_have_the_log_start() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     rig.append(replica, batch(b"a", b"b", producer_id=5, producer_epoch=2))
@@ -163,7 +163,7 @@ def test_producers_are_known_again_after_a_clean_stop_and_after_a_crash() -> Non
         assert again.append(replica, batch(b"c", producer_id=5, base_sequence=2)).base_offset == 2
 
 
-def test_only_what_is_behind_the_snapshot_is_replayed() -> None:
+def test_only_batches_after_the_snapshot_are_replayed() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     for sequence in range(4):
@@ -180,7 +180,7 @@ def test_only_what_is_behind_the_snapshot_is_replayed() -> None:
     assert six is not None
 
 
-def test_readers_of_committed_data_stop_before_an_open_transaction_and_learn_of_aborted_ones() -> None:
+def test_readers_of_committed_data_stop_before_an_open_transaction_and_get_the_aborted_ones() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     rig.append(replica, batch(b"plain"))
@@ -200,7 +200,7 @@ def test_readers_of_committed_data_stop_before_an_open_transaction_and_learn_of_
     assert replica.read(5, 100, at_least_one=True, read_committed=True).aborted == []
 
 
-def test_a_committed_transaction_is_plain_to_readers() -> None:
+def test_a_committed_transaction_is_not_in_the_aborted_list() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     begin(rig, replica, b"a")
@@ -212,7 +212,7 @@ def test_a_committed_transaction_is_plain_to_readers() -> None:
     assert fetched.last_stable == 2
 
 
-def test_transactions_are_found_again_after_a_crash() -> None:
+def test_transactions_are_recovered_after_a_crash() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     begin(rig, replica, b"a")
@@ -226,7 +226,7 @@ def test_transactions_are_found_again_after_a_crash() -> None:
     aborted = replica.read(0, 1 << 20, at_least_one=True, read_committed=True).aborted
     assert aborted is not None
     assert [(txn.first_offset, txn.last_offset) for txn in aborted] == [(0, 1)]
-    again.append(replica, transactional(b"c", sequence=2), verify_txn=nobody)
+    again.append(replica, transactional(b"c", sequence=2), verify_txn=verify_none)
     with pytest.raises(TransactionCoordinatorFenced):
         again.append(replica, marker(commit=True, coordinator=-1), internal=True)
     again.append(replica, marker(commit=True, coordinator=1), internal=True)
@@ -236,18 +236,18 @@ def test_transactions_are_found_again_after_a_crash() -> None:
 def test_a_batch_that_begins_a_transaction_is_verified_once_and_by_epoch() -> None:
     rig = Rig(topic())
     replica = rig.replica()
-    asked: list[tuple[TopicPartition, int, int]] = []
+    verified: list[tuple[TopicPartition, int, int]] = []
 
     def verify_txn(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
-        asked.append((tp, producer_id, epoch))
+        verified.append((tp, producer_id, epoch))
         return False
 
     rig.append(replica, transactional(b"a"), verify_txn=verify_txn)
-    rig.append(replica, transactional(b"b", sequence=1), verify_txn=nobody)
+    rig.append(replica, transactional(b"b", sequence=1), verify_txn=verify_none)
     with pytest.raises(InvalidTxnState):
-        rig.append(replica, transactional(b"c", epoch=1), verify_txn=nobody)
+        rig.append(replica, transactional(b"c", epoch=1), verify_txn=verify_none)
 
-    assert asked == [(replica.tp, 5, 0)]
+    assert verified == [(replica.tp, 5, 0)]
     assert (replica.offsets.log_end, replica.offsets.last_stable) == (2, 0)
 
 
@@ -268,7 +268,7 @@ def test_a_late_marker_of_version_two_does_not_end_the_next_transaction() -> Non
     assert replica.offsets.last_stable == 5
 
 
-def test_offsets_of_a_producer_that_was_replaced_are_refused() -> None:
+def test_offsets_of_a_fenced_producer_are_refused() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     begin(rig, replica, b"a", epoch=0, sequence=-1)
@@ -294,7 +294,7 @@ def test_deleting_records_moves_the_start_and_never_beyond_what_is_committed() -
     assert replica.log.log_start == 3
 
 
-class Heard:
+class CountingWatcher:
     def __init__(self) -> None:
         self.count = 0
 
@@ -302,10 +302,10 @@ class Heard:
         self.count += 1
 
 
-def test_watchers_hear_of_news_once_per_turn_until_they_stop_watching() -> None:
+def test_watchers_are_notified_once_per_turn_until_they_stop_watching() -> None:
     rig = Rig(topic())
     replica = rig.replica()
-    one, two = Heard(), Heard()
+    one, two = CountingWatcher(), CountingWatcher()
     replica.watch(one)
     replica.watch(two)
 
@@ -321,13 +321,13 @@ def test_watchers_hear_of_news_once_per_turn_until_they_stop_watching() -> None:
     assert (one.count, two.count) == (2, 1)
 
 
-def test_a_replica_that_is_gone_says_why_to_those_who_wait_watch_or_come() -> None:
+def test_an_offline_replica_fails_waiters_and_later_requests_and_notifies_watchers() -> None:
     async def run() -> None:
         was = topic(configs={"flush": "group"})
         rig = Rig(was)
         replica = rig.replica()
-        heard = Heard()
-        replica.watch(heard)
+        watcher = CountingWatcher()
+        replica.watch(watcher)
         waits = [replica.durable(rig.append(replica, batch(b"a")).end), replica.committed(1)]
 
         rig.change(was, None)
@@ -337,11 +337,11 @@ def test_a_replica_that_is_gone_says_why_to_those_who_wait_watch_or_come() -> No
             assert wait is not None
             with pytest.raises(UnknownTopicOrPartition):
                 await settled(wait)
-        assert heard.count == 1
+        assert watcher.count == 1
         for use in (lambda: rig.append(replica, batch(b"a")), lambda: replica.read(0, 1, at_least_one=True)):
             with pytest.raises(UnknownTopicOrPartition):
                 use()
-        late = Heard()
+        late = CountingWatcher()
         replica.watch(late)
         rig.loop.run()
         assert late.count == 1
@@ -351,7 +351,7 @@ def test_a_replica_that_is_gone_says_why_to_those_who_wait_watch_or_come() -> No
     asyncio.run(run())
 
 
-def test_no_decision_brings_back_a_replica_that_is_gone() -> None:
+def test_no_decision_brings_back_an_offline_replica() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     replica.leave(KafkaStorageError("the disk failed"))
@@ -364,7 +364,7 @@ def test_no_decision_brings_back_a_replica_that_is_gone() -> None:
         rig.append(replica, batch(b"a"))
 
 
-def test_a_broker_that_no_longer_leads_refuses_and_lets_go_of_those_who_wait() -> None:
+def test_a_broker_that_no_longer_leads_refuses_appends_and_fails_its_waiters() -> None:
     async def run() -> None:
         rig = Rig(topic(configs={"flush": "group"}))
         replica = rig.replica()
@@ -402,7 +402,7 @@ def test_acks_all_waits_for_the_replicas() -> None:
     asyncio.run(run())
 
 
-def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself() -> None:
+def test_a_full_disk_refuses_writes_serves_reads_and_recovers() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     rig.append(replica, batch(b"a"))
@@ -415,7 +415,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself() -> Non
     assert values(replica) == [b"a", b"c"]
 
 
-def test_a_failed_write_of_an_idempotent_batch_may_be_tried_again() -> None:
+def test_a_failed_write_of_an_idempotent_batch_may_be_retried() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     rig.append(replica, batch(b"a", producer_id=5))
@@ -427,7 +427,7 @@ def test_a_failed_write_of_an_idempotent_batch_may_be_tried_again() -> None:
 
 
 class Life(RuleBasedStateMachine):
-    """A partition against a list, through appends, retries, deletions, rolls, clean stops and crashes."""
+    """A partition compared with a list, through appends, retries, deletions, rolls, clean stops and crashes."""
 
     @initialize()
     def begin(self) -> None:
@@ -436,7 +436,7 @@ class Life(RuleBasedStateMachine):
         self.model: list[bytes] = []
         self.start = 0
         self.sent: list[tuple[int, int, list[bytes]]] = []
-        """Sequence, base offset and values of what the producer wrote."""
+        """Sequence, base offset and values of the producer's batches."""
         self.sequence = 0
 
     @property
@@ -464,7 +464,7 @@ class Life(RuleBasedStateMachine):
                 appended = self.rig.append(self.replica, batch(*texts, producer_id=7, base_sequence=sequence))
                 assert (appended.base_offset, appended.end) == (base, base + len(texts))
             except OutOfOrderSequenceNumber:
-                # A snapshot has the last batch only, so after a restart older ones may be refused, never doubled.
+                # A snapshot has the last batch only: after a restart older ones may be refused, but never duplicated.
                 assert back > 1
 
     @rule(count=st.integers(0, 3))
@@ -477,7 +477,7 @@ class Life(RuleBasedStateMachine):
         assert self.replica is not None
         before = self.start
         self.rig = Rig(topic(configs=self.configs), disk=self.rig.stop(clean=clean))
-        # The start is in a checkpoint, which only a clean stop is sure to have written.
+        # The log start is in a checkpoint, which only a clean stop is sure to have written.
         found = self.replica.offsets.log_start
         assert found == before if clean else found <= before
         self.start = found

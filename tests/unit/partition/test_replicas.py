@@ -1,4 +1,4 @@
-"""Replicas follow the metadata: topics come, grow, change, go, and come again under the same name."""
+"""Replicas follow the metadata: topics are created, grown, changed, deleted and created again."""
 
 import copy
 import errno
@@ -29,7 +29,7 @@ def test_a_partition_is_found_by_name_and_by_id() -> None:
     assert rig.replicas.topic_name((2).to_bytes(16, "big")) is None
 
 
-def test_what_does_not_exist_is_unknown() -> None:
+def test_topics_and_partitions_that_do_not_exist_are_unknown() -> None:
     rig = Rig(topic(partitions=2))
 
     for name, partition in (("orders", 2), ("orders", -1), ("other", 0)):
@@ -52,7 +52,7 @@ def test_no_log_is_opened_after_the_replicas_are_closed() -> None:
             rig.replicas.get("orders", partition)
 
 
-def test_a_partition_of_other_brokers_is_not_ours() -> None:
+def test_a_partition_of_other_brokers_has_no_log() -> None:
     elsewhere = PartitionState(index=0, leader=2, leader_epoch=0, replicas=(2, 3), isr=(2,))
     rig = Rig(replace(topic(), partitions=(elsewhere,)))
 
@@ -80,7 +80,7 @@ def test_topics_of_the_same_settings_share_them() -> None:
     assert rig.replica("a").config is rig.replica("b").config
 
 
-def test_a_deleted_topic_is_gone_for_whoever_holds_it_and_its_log_too() -> None:
+def test_a_deleted_topic_is_unknown_also_to_holders_of_its_replica_and_has_no_log() -> None:
     was = topic(partitions=2)
     rig = Rig(was)
     replica = rig.replica()
@@ -96,7 +96,7 @@ def test_a_deleted_topic_is_gone_for_whoever_holds_it_and_its_log_too() -> None:
     assert len(rig.replicas) == 0
 
 
-def test_a_topic_made_anew_under_an_old_name_starts_empty_and_the_old_id_is_unknown() -> None:
+def test_a_topic_created_again_starts_empty_and_its_old_id_is_unknown() -> None:
     was = topic(number=1)
     rig = Rig(was)
     old = rig.replica()
@@ -131,12 +131,12 @@ def test_a_log_of_another_topic_of_the_name_is_set_aside_and_never_removed() -> 
     assert again.replica().topic_id == TopicId((2).to_bytes(16, "big"))
     empty_the_trash(again)
     [aside] = strays(again)
-    [said] = again.notes.named("log_set_aside")
-    assert said["path"] == f"/data/{aside}"
+    [fields] = again.notes.named("log_set_aside")
+    assert fields["path"] == f"/data/{aside}"
     assert again.disk.stat(f"/data/{aside}/{0:020d}.log").size > 0
 
 
-def test_a_topic_created_while_a_log_of_its_name_is_left_does_not_remove_that_log() -> None:
+def test_creating_a_topic_does_not_remove_an_older_log_of_its_name() -> None:
     rig = Rig(topic(number=1))
     rig.append(rig.replica(), batch(b"old"))
     again = Rig(disk=rig.stop())
@@ -148,7 +148,7 @@ def test_a_topic_created_while_a_log_of_its_name_is_left_does_not_remove_that_lo
     assert values(Rig(topic(number=1), disk=again.stop()).replica()) == [b"old"]
 
 
-def test_a_log_without_a_topic_is_set_aside_and_restored_when_the_metadata_knows_its_topic_again() -> None:
+def test_a_log_without_a_topic_is_set_aside_and_restored_when_the_metadata_has_its_topic_again() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     for value in (b"a", b"b", b"c"):
@@ -194,7 +194,7 @@ def test_a_deletion_that_a_stop_interrupted_is_finished_at_the_next_start() -> N
     assert again.disk.list_directory("/data").count("orders-0") == 0
 
 
-def test_records_of_a_deleted_topic_do_not_come_back_in_the_next_one_of_its_name() -> None:
+def test_records_of_a_deleted_topic_do_not_reappear_in_the_next_topic_of_its_name() -> None:
     was, now = topic(number=1), topic(number=2)
     for seed in range(300):
         rig = Rig(was)
@@ -210,7 +210,7 @@ def test_records_of_a_deleted_topic_do_not_come_back_in_the_next_one_of_its_name
         assert values(again.replica()) in ([], [b"new"]), f"seed {seed}"
 
 
-def test_a_partition_that_older_metadata_does_not_count_is_restored_when_the_topic_grows() -> None:
+def test_a_partition_that_older_metadata_does_not_have_is_restored_when_the_topic_grows() -> None:
     rig = Rig(topic(partitions=3))
     rig.append(rig.replica(partition=2), batch(b"c"))
     older = topic(partitions=1)
@@ -247,7 +247,7 @@ def test_a_topic_grows() -> None:
     assert rig.replica() is first
 
 
-def test_new_settings_reach_replicas_and_logs_that_nobody_has_used() -> None:
+def test_new_settings_reach_replicas_and_unused_logs() -> None:
     was = topic(partitions=2)
     rig = Rig(was)
     rig.replica(partition=0)
@@ -270,7 +270,7 @@ def test_new_defaults_of_the_broker_reach_topics_that_do_not_override_them() -> 
     assert rig.replica("b").config.retention_ms == 5
 
 
-def test_a_new_leader_epoch_is_taken_on() -> None:
+def test_a_new_leader_epoch_is_applied() -> None:
     was = topic()
     rig = Rig(was)
     replica = rig.replica()
@@ -284,7 +284,7 @@ def test_a_new_leader_epoch_is_taken_on() -> None:
     assert values(replica) == [b"a", b"b"]
 
 
-def test_a_failed_directory_takes_its_partitions_and_no_others() -> None:
+def test_a_failed_directory_takes_only_its_partitions_offline() -> None:
     rig = Rig(topic(partitions=2), paths=("/one", "/two"))
     first, second = rig.replica(partition=0), rig.replica(partition=1)
     assert first.log.directory is not second.log.directory
@@ -302,7 +302,7 @@ def test_a_failed_directory_takes_its_partitions_and_no_others() -> None:
     rig.append(second, batch(b"d"))
 
 
-def test_a_partition_in_a_directory_that_is_missing_at_start_does_not_begin_anew_elsewhere() -> None:
+def test_a_partition_is_not_recreated_elsewhere_while_its_log_directory_is_offline() -> None:
     rig = Rig(topic(partitions=2), paths=("/one", "/two"))
     lost = rig.replica(partition=0).log.directory.path
     for partition in range(2):
@@ -326,7 +326,7 @@ def test_a_topic_can_be_made_while_a_directory_is_offline() -> None:
     assert rig.append(rig.replica(), batch(b"a")).base_offset == 0
 
 
-def test_after_a_crash_every_log_is_as_it_was_acknowledged() -> None:
+def test_after_a_crash_every_log_has_all_acknowledged_records() -> None:
     rig = Rig(topic("a", number=1, partitions=3), topic("b", number=2))
     for name, partition in (("a", 0), ("a", 1), ("a", 2), ("b", 0)):
         rig.append(rig.replica(name, partition), batch(name.encode(), b"%d" % partition, producer_id=partition))
@@ -339,8 +339,8 @@ def test_after_a_crash_every_log_is_as_it_was_acknowledged() -> None:
         assert known is not None
 
 
-def test_what_is_read_after_a_kill_survives_a_power_cut_where_the_disk_is_what_counts() -> None:
-    """Records that were neither flushed nor acknowledged before the kill are no exception."""
+def test_with_flush_group_records_read_after_a_kill_survive_a_power_cut() -> None:
+    """That includes records that were neither flushed nor acknowledged before the kill."""
     durable = topic(configs={"flush": "group"})
     rig = Rig(durable)
     rig.append(rig.replica(), batch(b"acknowledged"))
@@ -391,7 +391,7 @@ def moved(before: TopicState, *replicas: int) -> TopicState:
 
 
 @pytest.mark.parametrize("used", [True, False], ids=["in use", "not used since the start"])
-def test_a_replica_that_leaves_takes_its_log_along(used: bool) -> None:
+def test_a_broker_that_is_no_longer_a_replica_removes_its_log(used: bool) -> None:
     before = topic(partitions=3)
     rig = Rig(before)
     replicas = [rig.replica(partition=index) for index in range(3)]
@@ -416,7 +416,7 @@ def test_a_replica_that_leaves_takes_its_log_along(used: bool) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-def test_a_replica_that_left_while_the_broker_was_down_takes_its_log_along(clean: bool) -> None:
+def test_a_replica_removed_while_the_broker_was_down_loses_its_log(clean: bool) -> None:
     before = topic(partitions=2)
     rig = Rig(before)
     for index in range(2):
@@ -429,7 +429,7 @@ def test_a_replica_that_left_while_the_broker_was_down_takes_its_log_along(clean
     assert values(again.replica(partition=1)) == [b"x"]
 
 
-def test_a_replica_that_comes_has_a_log_at_once() -> None:
+def test_a_new_replica_has_a_log_at_once() -> None:
     before = moved(topic(partitions=2), 2)
     rig = Rig(before)
     assert [log.tp for log in rig.store] == []

@@ -1,4 +1,4 @@
-"""What a start after a kill reads grows with the log, whatever the log holds and however often it was killed."""
+"""The bytes that a start after a kill reads are proportional to the log, also after repeated kills."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTERVAL_BYTES = 4096
 
 
 def killed_again_and_again(transactions: int) -> list[tuple[int, int, MemDisk]]:
-    """For each life that ended with a kill after some small transactions: bytes of log, bytes that its start read."""
+    """For each of several brokers, all killed after small transactions: bytes of log, bytes read by its start, disk."""
     costs: list[tuple[int, int, MemDisk]] = []
     disk: MemDisk | None = None
     for life in range(LIVES):
@@ -59,7 +59,7 @@ def test_a_transaction_is_open_for_readers_until_the_high_watermark_has_passed_i
 
     table = replay_producers(view, offsets.high_watermark, 0, 1 << 40).table
     follower = Follower(offsets, table, broker_id=1, in_sync_min=1, flush_group=False)
-    assert offsets.last_stable == 0, "the marker at 2 may yet be cut off"
+    assert offsets.last_stable == 0, "the marker at 2 may be truncated"
 
     assert follower.replicated(3, leader_high_watermark=3)
     assert (table.first_unstable, offsets.last_stable) == (None, 3)

@@ -50,7 +50,7 @@ def fresh(
     in_sync_min: int = 1,
     producers: ProducerTable | None = None,
 ) -> Follower:
-    """A replica that has opened its log and has heard of no leader."""
+    """A replica that has opened its log and has no leader yet."""
     offsets = Offsets.recovered(
         log_start=log_start, log_end=log_end, high_watermark=high_watermark, durable_end=durable_end
     )
@@ -82,7 +82,7 @@ def test_with_one_replica_everything_appended_is_committed() -> None:
     assert (partition.offsets.log_end, partition.offsets.high_watermark) == (8, 8)
 
 
-def test_one_replica_is_enough_where_more_are_asked_for_than_exist() -> None:
+def test_one_replica_is_enough_where_min_insync_replicas_exceeds_the_replicas() -> None:
     partition = leading(in_sync_min=2)
 
     partition.check_enough_in_sync()
@@ -101,14 +101,14 @@ def test_the_leader_epoch_of_a_request_is_checked_unless_it_has_none() -> None:
         partition.check_epoch(6)
 
 
-def test_a_broker_that_does_not_lead_says_so() -> None:
+def test_a_follower_refuses_requests() -> None:
     role = assume(fresh(), state(leader=2, replicas=(1, 2)), 0).role
 
     assert isinstance(role, Follower)
     assert isinstance(refusal(role), NotLeaderOrFollower)
 
 
-def test_late_news_of_an_earlier_epoch_changes_nothing() -> None:
+def test_a_late_decision_of_an_earlier_epoch_changes_nothing() -> None:
     partition = leading(epoch=5)
 
     assert assume(partition, state(epoch=4, leader=2, replicas=(1, 2)), 0) == (partition, False)
@@ -127,7 +127,7 @@ def test_the_high_watermark_is_the_least_log_end_in_the_isr() -> None:
     assert partition.offsets.high_watermark == 7, "replica 3 is not in the ISR and does not count"
 
 
-def test_a_replica_asked_into_the_isr_counts_before_the_response_and_a_dropped_one_until_it() -> None:
+def test_a_replica_proposed_for_the_isr_counts_at_once_and_a_dropped_one_until_the_change_is_written() -> None:
     partition = leading(replicas=(1, 2, 3), isr=(1, 2))
     append(partition, 10)
     partition.follower_fetched(2, 0, 5, 0, 0)
@@ -156,7 +156,7 @@ def test_only_one_isr_change_is_in_flight() -> None:
     partition.propose({1})
 
 
-def test_the_high_watermark_stands_while_the_isr_is_too_small() -> None:
+def test_the_high_watermark_does_not_advance_while_the_isr_is_too_small() -> None:
     partition = leading(replicas=(1, 2, 3), isr=(1,), in_sync_min=2)
 
     assert not append(partition, 3)
@@ -189,7 +189,7 @@ def test_only_fetches_of_the_current_epoch_count() -> None:
     assert partition.offsets.high_watermark == 4
 
 
-def test_a_new_epoch_forgets_how_far_followers_were() -> None:
+def test_a_new_epoch_resets_the_followers_progress() -> None:
     partition = leading(replicas=(1, 2), epoch=3)
     append(partition, 4)
     partition.follower_fetched(2, 3, 4, 0, 0)
@@ -228,7 +228,7 @@ def test_a_member_that_falls_behind_is_a_laggard_and_one_that_keeps_up_with_a_mo
     assert partition.laggards(39_000, 30_000) == {3}
 
 
-def test_a_stranger_is_no_follower() -> None:
+def test_a_fetch_of_a_broker_without_a_replica_is_refused() -> None:
     partition = leading(replicas=(1, 2))
 
     with pytest.raises(NotLeaderOrFollower):
@@ -273,7 +273,7 @@ def test_the_last_stable_offset_is_the_first_undecided_but_within_the_log() -> N
     assert partition.offsets.last_stable == 12
 
 
-def test_a_follower_that_is_cut_keeps_its_offsets_in_order() -> None:
+def test_a_truncated_follower_keeps_its_offsets_in_order() -> None:
     follower = fresh(log_end=10, high_watermark=8)
 
     follower.truncated(6, ProducerTable())
@@ -301,7 +301,7 @@ def test_a_followers_high_watermark_is_the_part_of_the_leaders_that_it_holds() -
     assert follower.offsets.high_watermark == 6
 
 
-def test_where_the_disk_counts_a_follower_holds_what_is_flushed() -> None:
+def test_with_flush_group_a_follower_holds_only_flushed_records() -> None:
     follower = fresh(log_end=4, high_watermark=4, durable_end=4)
 
     assert not follower.replicated(8, leader_high_watermark=8)
@@ -310,7 +310,7 @@ def test_where_the_disk_counts_a_follower_holds_what_is_flushed() -> None:
     assert (follower.offsets.high_watermark, follower.offsets.local_end) == (7, 7)
 
 
-def test_a_follower_truncates_to_the_end_of_the_epoch_that_it_shares_and_reports_what_was_committed() -> None:
+def test_a_follower_truncates_to_the_end_of_the_shared_epoch_and_reports_a_loss_of_committed_records() -> None:
     follower = fresh(log_end=10, high_watermark=6)
 
     assert follower.diverged(leader_epoch_end=8, own_epoch_end=9) == TruncateTo(offset=8, below_high_watermark=False)
@@ -318,7 +318,7 @@ def test_a_follower_truncates_to_the_end_of_the_epoch_that_it_shares_and_reports
     assert follower.diverged(leader_epoch_end=5, own_epoch_end=9) == TruncateTo(offset=5, below_high_watermark=True)
 
 
-def test_a_leader_that_is_deposed_follows_with_the_offsets_it_has() -> None:
+def test_a_former_leader_follows_with_its_offsets() -> None:
     partition = leading(replicas=(1, 2), epoch=3)
     append(partition, 5)
 
@@ -328,7 +328,7 @@ def test_a_leader_that_is_deposed_follows_with_the_offsets_it_has() -> None:
     assert (role.leader, role.leader_epoch, role.offsets.log_end) == (2, 4, 5)
 
 
-def test_nothing_brings_an_offline_replica_back() -> None:
+def test_an_offline_replica_stays_offline() -> None:
     offline = Offline(BrokerError("the disk failed"), 3)
 
     assert assume(offline, state(epoch=4), 0) == (offline, False)
@@ -346,7 +346,7 @@ def test_a_fetch_that_catches_up_makes_the_leader_propose_the_follower() -> None
     assert partition.follower_fetched(3, 0, 4, 0, 0).propose_isr is None, "one proposal is in flight at a time"
 
 
-def test_laggards_are_proposed_away_unless_a_proposal_is_in_flight() -> None:
+def test_an_isr_without_laggards_is_proposed_unless_a_proposal_is_in_flight() -> None:
     partition = leading(log_end=10, replicas=(1, 2, 3))
 
     assert partition.isr_without_laggards(30_000, 30_000) is None
@@ -356,7 +356,7 @@ def test_laggards_are_proposed_away_unless_a_proposal_is_in_flight() -> None:
 
 
 class Replication(RuleBasedStateMachine):
-    """Whatever followers, controller and appends do: what readers saw is on every member of the maximal ISR."""
+    """For any sequence of appends, fetches and decisions, every member of the maximal ISR has all readable records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -422,7 +422,7 @@ TestReplication = Replication.TestCase
 TestReplication.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_a_leader_alone_commits_what_is_on_its_disk_and_no_more_where_that_counts() -> None:
+def test_with_flush_group_a_single_leader_commits_only_flushed_records() -> None:
     partition = led(fresh(log_end=10, high_watermark=4, durable_end=6), state())
 
     assert (partition.offsets.high_watermark, partition.offsets.local_end, partition.offsets.log_end) == (6, 6, 10)
@@ -430,13 +430,13 @@ def test_a_leader_alone_commits_what_is_on_its_disk_and_no_more_where_that_count
     assert partition.offsets.high_watermark == 10
 
 
-def test_what_was_committed_stays_so_where_the_durable_end_is_not_known() -> None:
+def test_committed_records_stay_committed_where_the_durable_end_is_unknown() -> None:
     partition = fresh(log_end=10, high_watermark=4, durable_end=0)
 
     assert (partition.offsets.high_watermark, partition.offsets.local_end) == (4, 4)
 
 
-def test_nobody_lags_behind_a_leader_of_this_moment() -> None:
+def test_no_follower_lags_behind_a_new_leader() -> None:
     elected_ms, lag_ms_max = 1_700_000_000_000, 30_000
     partition = led(fresh(log_end=10, high_watermark=10), state(epoch=5, replicas=(1, 2, 3)), elected_ms)
     append(partition, 11)
@@ -445,7 +445,7 @@ def test_nobody_lags_behind_a_leader_of_this_moment() -> None:
     assert partition.laggards(elected_ms + lag_ms_max + 1, lag_ms_max) == {2, 3}
 
 
-def test_a_replica_that_is_added_has_its_time_to_catch_up() -> None:
+def test_an_added_replica_has_time_to_catch_up() -> None:
     partition = leading(log_end=10, replicas=(1, 2))
 
     partition = led(partition, state(replicas=(1, 2, 3), version=1), 50_000)
@@ -453,7 +453,7 @@ def test_a_replica_that_is_added_has_its_time_to_catch_up() -> None:
     assert partition.laggards(60_000, 30_000) == {2}
 
 
-def test_the_same_state_again_leaves_a_proposal_in_flight() -> None:
+def test_a_repeated_decision_keeps_the_proposal_in_flight() -> None:
     partition = leading(log_end=10, high_watermark=5, replicas=(1, 2, 3), isr=(1, 2))
     partition.follower_fetched(3, partition.leader_epoch, 5, 0, 0)
     partition.propose({1, 2, 3})
@@ -462,4 +462,4 @@ def test_the_same_state_again_leaves_a_proposal_in_flight() -> None:
 
     assert partition.isr_maximal == {1, 2, 3}
     partition.follower_fetched(2, partition.leader_epoch, 10, 0, 0)
-    assert partition.offsets.high_watermark == 5, "the one that may be in the ISR already counts"
+    assert partition.offsets.high_watermark == 5, "replica 3 may be in the ISR already, so it counts"

@@ -1,4 +1,4 @@
-"""Rot in the files of one partition costs at most that partition: the broker starts, and the others are served."""
+"""Bit rot in the files of one partition affects at most that partition: the broker starts and serves the others."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from penstock.testing.mem_disk import MemDisk
 
 FOLDER = f"{HOME}/orders-0"
 FIRST_LOG = f"{FOLDER}/{0:020d}{LOG}"
-INNOCENT = topic("innocent", number=2)
+HEALTHY = topic("healthy", number=2)
 
 
 def started(*topics: TopicState, disk: MemDisk) -> Rig:
-    """A broker over a disk, whose innocent partition must be served, whatever became of the others."""
-    rig = Rig(*topics, INNOCENT, disk=disk)
-    assert values(rig.replica("innocent")) == [b"innocent"]
+    """A broker over a disk; it serves its healthy partition."""
+    rig = Rig(*topics, HEALTHY, disk=disk)
+    assert values(rig.replica("healthy")) == [b"healthy"]
     return rig
 
 
 def two_megabytes() -> tuple[MemDisk, int]:
     """The disk of a killed broker with 300 batches in one segment, and the bytes of each."""
-    rig = Rig(topic(), INNOCENT)
-    rig.append(rig.replica("innocent"), batch(b"innocent"))
+    rig = Rig(topic(), HEALTHY)
+    rig.append(rig.replica("healthy"), batch(b"healthy"))
     for at in range(300):
         rig.append(rig.replica(), batch(b"%05d" % at + b"x" * 8000))
     size = rig.replica().log.size_bytes // 300
     return rig.stop(clean=False), size
 
 
-def test_a_rotten_header_costs_its_batch_and_nothing_else() -> None:
+def test_a_damaged_header_loses_its_batch_only() -> None:
     disk, size = two_megabytes()
     disk.flip(FIRST_LOG, size * 3 + 16)
 
@@ -46,11 +46,11 @@ def test_a_rotten_header_costs_its_batch_and_nothing_else() -> None:
     offsets = [record.offset for record in everything(again.replica())]
     assert offsets == [offset for offset in range(300) if offset != 3]
     assert again.append(again.replica(), batch(b"next")).base_offset == 300
-    assert disk.exists(FIRST_LOG + QUARANTINED), "what was found is kept for the operator"
+    assert disk.exists(FIRST_LOG + QUARANTINED), "the damaged file is kept for the operator"
     assert [fields["offset"] for fields in again.notes.named("segment_quarantined")] == [3]
 
 
-def test_a_rotten_index_is_made_anew() -> None:
+def test_a_damaged_index_is_rebuilt() -> None:
     disk, _ = two_megabytes()
     index = f"{FOLDER}/{0:020d}{OFFSET_INDEX}"
     for position in range(4, disk.stat(index).size, 8):
@@ -61,7 +61,7 @@ def test_a_rotten_index_is_made_anew() -> None:
     assert [record.offset for record in everything(again.replica())] == list(range(300))
 
 
-def test_leader_epochs_are_made_anew_from_a_log_that_is_damaged_too() -> None:
+def test_leader_epochs_are_rebuilt_from_a_damaged_log() -> None:
     disk, size = two_megabytes()
     disk.flip(FIRST_LOG, size * 3 + 16)
     disk.unlink(f"{FOLDER}/{EPOCHS}")
@@ -77,15 +77,15 @@ def test_a_log_that_cannot_be_recovered_is_offline_alone_and_is_recovered_at_the
 ) -> None:
     disk, _ = two_megabytes()
 
-    def surprised(*_: object) -> None:
-        raise IndexError("a bug that rot has found")
+    def fail(*_: object) -> None:
+        raise IndexError("a bug that bit rot reveals")
 
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.storage.recovery.SegmentScan.run", surprised)
-        rig = Rig(topic(), INNOCENT, disk=disk)
+        patch.setattr("penstock.storage.recovery.SegmentScan.run", fail)
+        rig = Rig(topic(), HEALTHY, disk=disk)
     with pytest.raises(KafkaStorageError, match=r"orders-0 .* is offline"):
         rig.replica()
-    assert {fields["partition"] for fields in rig.notes.named("partition_offline")} == {"orders-0", "innocent-0"}
+    assert {fields["partition"] for fields in rig.notes.named("partition_offline")} == {"orders-0", "healthy-0"}
     rig.stop()
 
     again = started(topic(), disk=disk)
@@ -95,24 +95,24 @@ def test_a_log_that_cannot_be_recovered_is_offline_alone_and_is_recovered_at_the
 
 
 def test_a_log_whose_producers_cannot_be_read_is_offline_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(topic(), INNOCENT)
-    rig.append(rig.replica("innocent"), batch(b"innocent"))
+    rig = Rig(topic(), HEALTHY)
+    rig.append(rig.replica("healthy"), batch(b"healthy"))
     rig.append(rig.replica(), batch(b"one", producer_id=5))
     disk = rig.stop(clean=False)
 
-    def surprised(*_: object) -> None:
-        raise IndexError("a bug that rot has found")
+    def fail(*_: object) -> None:
+        raise IndexError("a bug that bit rot reveals")
 
-    monkeypatch.setattr("penstock.partition.producers.ProducerTable.record", surprised)
+    monkeypatch.setattr("penstock.partition.producers.ProducerTable.record", fail)
     again = started(topic(), disk=disk)
 
     with pytest.raises(KafkaStorageError, match="its producers cannot be read"):
         again.replica()
 
 
-def test_a_disk_that_fails_under_the_replay_takes_its_directory_and_no_other() -> None:
-    rig = Rig(topic(), INNOCENT, paths=("/a", "/b"))
-    rig.append(rig.replica("innocent"), batch(b"innocent"))
+def test_a_disk_error_during_the_replay_takes_only_its_log_directory_offline() -> None:
+    rig = Rig(topic(), HEALTHY, paths=("/a", "/b"))
+    rig.append(rig.replica("healthy"), batch(b"healthy"))
     rig.append(rig.replica(), batch(b"one", producer_id=5))
     replica = rig.replica()
     replica.snapshot(0)
@@ -120,20 +120,20 @@ def test_a_disk_that_fails_under_the_replay_takes_its_directory_and_no_other() -
     disk = rig.stop(clean=False)
     disk.fail("pread", SNAPSHOT, 5)
 
-    again = Rig(topic(), INNOCENT, disk=disk, paths=("/a", "/b"))
+    again = Rig(topic(), HEALTHY, disk=disk, paths=("/a", "/b"))
 
     assert [directory.path for directory in again.store.all_directories if directory.offline] == [home]
-    assert values(again.replica("innocent")) == [b"innocent"]
+    assert values(again.replica("healthy")) == [b"healthy"]
     with pytest.raises(KafkaStorageError):
         again.replica()
 
 
-@pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped in order"])
-def test_no_rotten_byte_of_any_file_stops_the_broker(clean: bool) -> None:
+@pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped cleanly"])
+def test_no_damaged_byte_of_any_file_prevents_a_start(clean: bool) -> None:
     writers = Writers()
-    innocent = writers.rig
-    innocent.change(None, INNOCENT)
-    innocent.append(innocent.replica("innocent"), batch(b"innocent"))
+    rig = writers.rig
+    rig.change(None, HEALTHY)
+    rig.append(rig.replica("healthy"), batch(b"healthy"))
     for round_ in range(4):
         for producer_id in PRODUCERS:
             writers.write(producer_id)
@@ -141,7 +141,7 @@ def test_no_rotten_byte_of_any_file_stops_the_broker(clean: bool) -> None:
             writers.end(producer_id, commit=producer_id == 6)
         if round_ == 1:
             writers.replica.snapshot(0)
-            innocent.store.checkpoint()
+            rig.store.checkpoint()
     disk = writers.rig.stop(clean=clean)
     config = topic(configs={"internal.segment.bytes": "600"})
     names = [f"{FOLDER}/{name}" for name in disk.list_directory(FOLDER)]
@@ -152,8 +152,8 @@ def test_no_rotten_byte_of_any_file_stops_the_broker(clean: bool) -> None:
         for position in range(0, disk.stat(name).size, 3):
             rotten = copy.deepcopy(disk)
             rotten.flip(name, position, 1 << (position % 8))
-            # A file that all partitions share may cost any of them.
-            again = started(config, disk=rotten) if name.startswith(FOLDER) else Rig(config, INNOCENT, disk=rotten)
+            # Damage to a file that all partitions share may affect any of them.
+            again = started(config, disk=rotten) if name.startswith(FOLDER) else Rig(config, HEALTHY, disk=rotten)
             with suppress(KafkaStorageError):
                 replica = again.replica()
                 replica.read(replica.offsets.log_start, 1 << 20, at_least_one=True)
@@ -162,9 +162,9 @@ def test_no_rotten_byte_of_any_file_stops_the_broker(clean: bool) -> None:
     assert flips > 800
 
 
-def test_no_rotten_byte_of_the_newest_segment_moves_the_log_end_after_a_clean_stop() -> None:
-    rig = Rig(topic(), INNOCENT)
-    rig.append(rig.replica("innocent"), batch(b"innocent"))
+def test_no_damaged_byte_of_the_newest_segment_moves_the_log_end_after_a_clean_stop() -> None:
+    rig = Rig(topic(), HEALTHY)
+    rig.append(rig.replica("healthy"), batch(b"healthy"))
     for at in range(4):
         rig.append(rig.replica(), batch(b"%05d" % at))
     disk = rig.stop()
@@ -176,26 +176,26 @@ def test_no_rotten_byte_of_the_newest_segment_moves_the_log_end_after_a_clean_st
         assert again.append(again.replica(), batch(b"next")).base_offset == 4, f"byte {position}"
 
 
-def test_a_log_that_a_full_disk_keeps_from_recovery_is_offline_until_the_next_start() -> None:
+def test_a_log_that_cannot_be_recovered_on_a_full_disk_is_offline_until_the_next_start() -> None:
     disk, _ = two_megabytes()
     disk.fail("append", FOLDER, errno.ENOSPC)
 
-    lacking = started(topic(), disk=disk)
+    full = started(topic(), disk=disk)
 
     with pytest.raises(KafkaStorageError, match=r"orders-0 .* is offline: it was not recovered: No space .*free space"):
-        lacking.replica()
-    lacking.stop()
+        full.replica()
+    full.stop()
     disk.faults.clear()
     again = started(topic(), disk=disk)
     assert len(everything(again.replica())) == 300
 
 
-@pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped in order"])
+@pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped cleanly"])
 @pytest.mark.parametrize("operation", ["open", "pread", "list", "unlink"])
 @pytest.mark.parametrize("error", [errno.EACCES, errno.EISDIR])
-def test_a_file_that_may_not_be_read_takes_its_partition_and_no_other(clean: bool, operation: str, error: int) -> None:
-    rig = Rig(topic(), INNOCENT)
-    rig.append(rig.replica("innocent"), batch(b"innocent"))
+def test_a_file_that_may_not_be_read_takes_only_its_partition_offline(clean: bool, operation: str, error: int) -> None:
+    rig = Rig(topic(), HEALTHY)
+    rig.append(rig.replica("healthy"), batch(b"healthy"))
     rig.append(rig.replica(), batch(b"one", producer_id=5))
     rig.replica().snapshot(0)
     disk = rig.stop(clean=clean)
@@ -204,17 +204,17 @@ def test_a_file_that_may_not_be_read_takes_its_partition_and_no_other(clean: boo
 
     again = started(topic(), disk=disk)
 
-    with pytest.raises(KafkaStorageError, match=r"orders-0 .* is offline: .*see to that file, and restart"):
+    with pytest.raises(KafkaStorageError, match=r"orders-0 .* is offline: .*correct its owner or type, and restart"):
         again.replica()
-    assert values(again.replica("innocent")) == [b"innocent"]
+    assert values(again.replica("healthy")) == [b"healthy"]
     disk.faults.clear()
     assert values(started(topic(), disk=again.stop()).replica()) == [b"one"]
 
 
-@pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped in order"])
-def test_a_directory_in_the_place_of_any_file_takes_its_partition_and_no_other(clean: bool) -> None:
-    rig = Rig(topic(), INNOCENT)
-    rig.append(rig.replica("innocent"), batch(b"innocent"))
+@pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped cleanly"])
+def test_a_directory_in_the_place_of_any_file_affects_only_its_partition(clean: bool) -> None:
+    rig = Rig(topic(), HEALTHY)
+    rig.append(rig.replica("healthy"), batch(b"healthy"))
     rig.append(rig.replica(), batch(b"one", producer_id=5))
     rig.replica().snapshot(0)
     disk = rig.stop(clean=clean)
@@ -227,13 +227,13 @@ def test_a_directory_in_the_place_of_any_file_takes_its_partition_and_no_other(c
             again = started(topic(), disk=odd)
             with suppress(KafkaStorageError):
                 again.replica()
-            assert values(again.replica("innocent")) == [b"innocent"], name
+            assert values(again.replica("healthy")) == [b"healthy"], name
             again.stop(clean=clean)
 
 
-def test_a_segment_that_may_not_be_opened_while_the_broker_runs_leaves_the_other_partitions_alone() -> None:
-    rig = Rig(topic(configs={"internal.segment.bytes": "300"}), INNOCENT)
-    rig.append(rig.replica("innocent"), batch(b"innocent"))
+def test_a_segment_that_cannot_be_opened_while_the_broker_runs_affects_only_its_partition() -> None:
+    rig = Rig(topic(configs={"internal.segment.bytes": "300"}), HEALTHY)
+    rig.append(rig.replica("healthy"), batch(b"healthy"))
     for at in range(8):
         rig.append(rig.replica(), batch(b"%d" % at * 50))
     rig.disk.fail("open", f"{FOLDER}/{0:020d}", errno.EACCES)
@@ -241,5 +241,5 @@ def test_a_segment_that_may_not_be_opened_while_the_broker_runs_leaves_the_other
     with pytest.raises(KafkaStorageError, match="Permission denied"):
         values(rig.replica())
 
-    assert values(rig.replica("innocent")) == [b"innocent"]
+    assert values(rig.replica("healthy")) == [b"healthy"]
     assert rig.store.all_directories[0].offline is None

@@ -1,4 +1,4 @@
-"""Rot in the files that say how far logs have got: no record is lost, none comes back, and no offset is used twice."""
+"""Bit rot in checkpoint files: no record is lost, no deleted one returns, and no offset is used twice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def written(stop: str) -> MemDisk:
     return rig.stop(clean=stop == "clean")
 
 
-def check_whole(disk: MemDisk, what: str) -> Rig:
+def check_complete(disk: MemDisk, what: str) -> Rig:
     rig = Rig(SMALL, OTHER, disk=disk)
     state = rig.replica().offsets
     assert [record.offset for record in everything(rig.replica())] == list(range(STARTED_AT, BATCHES)), what
@@ -60,7 +60,7 @@ def rotten(disk: MemDisk, path: str) -> Iterator[tuple[MemDisk, str]]:
 
 
 @pytest.mark.parametrize("stop", STOPS)
-def test_no_rotten_bit_of_a_checkpoint_changes_a_log(stop: str) -> None:
+def test_no_flipped_bit_of_a_checkpoint_changes_a_log(stop: str) -> None:
     disk = written(stop)
     names = [name for name in disk.list_directory(HOME) if name.endswith("-checkpoint")]
     assert MARKS in names
@@ -68,28 +68,28 @@ def test_no_rotten_bit_of_a_checkpoint_changes_a_log(stop: str) -> None:
 
     for name in names:
         for found, what in rotten(disk, f"{HOME}/{name}"):
-            check_whole(found, what)
+            check_complete(found, what)
 
 
 @pytest.mark.parametrize("stop", STOPS)
-def test_no_rotten_bit_of_a_topic_id_parts_a_log_from_its_topic(stop: str) -> None:
+def test_no_flipped_bit_of_a_topic_id_separates_a_log_from_its_topic(stop: str) -> None:
     disk = written(stop)
 
     for found, what in rotten(disk, f"{FOLDER}/{PARTITION_METADATA}"):
-        rig = check_whole(found, what)
+        rig = check_complete(found, what)
         rig.stop(clean=False)
         if stop != "clean":
-            # It was put right, so that it stands without the checkpoint.
+            # The file was corrected, so that it is right without the checkpoint.
             found.unlink(f"{HOME}/{MARKS}")
-        check_whole(found, what)
+        check_complete(found, what)
 
 
 @pytest.mark.parametrize("stop", STOPS)
-def test_kafkas_checkpoints_count_where_there_is_no_other(stop: str) -> None:
+def test_kafkas_checkpoints_are_used_where_there_is_no_other(stop: str) -> None:
     disk = written(stop)
     disk.unlink(f"{HOME}/{MARKS}")
 
-    check_whole(disk, "without checksums")
+    check_complete(disk, "without checksums")
 
 
 def test_a_topic_of_another_id_is_not_taken_for_rot() -> None:
@@ -103,7 +103,7 @@ def test_a_topic_of_another_id_is_not_taken_for_rot() -> None:
     assert everything(rig.replica()) == []
 
 
-def test_no_rotten_bit_of_a_note_restores_a_log_wrongly() -> None:
+def test_no_flipped_bit_of_a_note_restores_a_log_wrongly() -> None:
     disk = Rig(OTHER, disk=written("kill")).stop(clean=False)
     aside = next(name for name in disk.list_directory(HOME) if name.endswith("-stray"))
 
@@ -116,10 +116,10 @@ def test_no_rotten_bit_of_a_note_restores_a_log_wrongly() -> None:
         else:
             assert [fields["path"] for fields in rig.notes.named("set_aside_note_damaged")] == [f"{HOME}/{aside}"], what
             assert found.exists(f"{HOME}/{aside}"), what
-    assert restored > 0, "only the name of the checksum has rotted"
+    assert restored > 0, "where only the name of the checksum field is damaged"
 
 
-def test_no_rotten_bit_of_a_note_lets_missing_records_be_forgotten() -> None:
+def test_no_flipped_bit_of_a_note_lets_missing_records_be_forgotten() -> None:
     disk = written("clean")
     disk.unlink(f"{FOLDER}/{offset_name(9, LOG)}")
     disk = Rig(SMALL, OTHER, disk=disk).stop(clean=False)

@@ -1,4 +1,4 @@
-"""What a topic refuses, in which words, and what it changes about what it takes."""
+"""Validation of produced batches: errors, messages, and changes to accepted batches."""
 
 import asyncio
 import struct
@@ -32,7 +32,7 @@ HOUR_MS = 3_600_000
 
 
 def changed(data: bytearray, **fields: int) -> bytearray:
-    """A batch with other header fields and the checksum that goes with them."""
+    """A batch with other header fields and the CRC for them."""
     out = bytearray(data)
     header = parse_batch_header(data)._replace(**fields)
     HEADER.pack_into(out, 0, *header)
@@ -41,13 +41,13 @@ def changed(data: bytearray, **fields: int) -> bytearray:
 
 
 OPENED = {"compressed.check": "records"}
-"""Every record of a compressed batch is looked at."""
+"""Every record of a compressed batch is checked."""
 
 
 def refused(
     data: bytes | bytearray, error: type[BrokerError], configs: dict[str, str] | None = None, **kw: Any
 ) -> BrokerError:
-    """Append to a fresh topic, see it refused, and see that nothing was written."""
+    """Append to a new topic, and check that the batch is refused and nothing is written."""
     rig = Rig(topic(configs=configs))
     replica = rig.replica()
     with pytest.raises(error) as caught:
@@ -59,7 +59,7 @@ def refused(
 
 
 def stored(data: bytearray, configs: dict[str, str] | None = None) -> tuple[Appended, BatchHeader, list[bytes | None]]:
-    """Append to a fresh topic; what was answered, and what a reader finds."""
+    """Append to a new topic; returns the result, and the header and values that a reader finds."""
     rig = Rig(topic(configs=configs))
     replica = rig.replica()
     appended = rig.append(replica, data)
@@ -87,7 +87,7 @@ def test_nothing_and_less_than_a_batch_are_invalid() -> None:
         rig.replica().append(None, NOW_MS)
 
 
-def test_a_length_below_any_message_is_corrupt_and_said_to_be() -> None:
+def test_a_length_below_any_message_is_corrupt() -> None:
     data = batch(b"a")
     struct.pack_into(">i", data, 8, 13)
     error = refused(data, CorruptMessage)
@@ -112,11 +112,11 @@ def test_old_messages_are_invalid(magic: int) -> None:
     )
 
 
-@pytest.mark.parametrize(("magic", "said"), [(3, "3"), (255, "-1"), (128, "-128")])
-def test_unheard_of_messages_are_corrupt(magic: int, said: str) -> None:
+@pytest.mark.parametrize(("magic", "shown"), [(3, "3"), (255, "-1"), (128, "-128")])
+def test_an_unknown_magic_is_corrupt(magic: int, shown: str) -> None:
     data = batch(b"a")
     data[16] = magic
-    assert str(refused(data, CorruptMessage)) == f"Invalid magic found in record: {said}"
+    assert str(refused(data, CorruptMessage)) == f"Invalid magic found in record: {shown}"
 
 
 def test_two_batches_are_invalid_and_a_torn_second_one_is_cut_off() -> None:
@@ -128,11 +128,11 @@ def test_two_batches_are_invalid_and_a_torn_second_one_is_cut_off() -> None:
         assert header.record_count == 1
 
 
-def test_a_base_offset_is_the_brokers_to_give() -> None:
+def test_a_base_offset_other_than_zero_is_invalid() -> None:
     data = batch(b"a")
     struct.pack_into(">q", data, 0, 77)
     error = refused(data, InvalidRecord)
-    assert error.log_start == 0, "it got as far as the log"
+    assert error.log_start == 0, "the log refused it"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_base_offset_is_the_brokers_to_give() -> None:
     ],
 )
 @pytest.mark.parametrize("codec", [compression.NONE, compression.LZ4])
-def test_headers_that_contradict_their_records_or_are_not_a_clients_are_invalid(
+def test_headers_that_contradict_their_records_or_that_only_brokers_write_are_invalid(
     codec: int, fields: dict[str, int]
 ) -> None:
     data = batch(b"a", b"b", codec=codec)
@@ -160,7 +160,7 @@ def test_headers_that_contradict_their_records_or_are_not_a_clients_are_invalid(
     assert error.record_errors is None
 
 
-def test_records_that_do_not_hold_together_are_invalid() -> None:
+def test_malformed_records_are_invalid() -> None:
     data = batch(b"value")
     data[61] += 2
     struct.pack_into(">I", data, 17, crc_of(data, 0, len(data)))
@@ -189,7 +189,7 @@ def test_every_codec_is_stored_as_it_was_sent(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_cannot_be_decompressed_is_refused(codec: int) -> None:
+def test_records_that_cannot_be_decompressed_are_refused(codec: int) -> None:
     async def run() -> None:
         data = batch(b"a", codec=codec)
         header = parse_batch_header(data)
@@ -197,7 +197,7 @@ def test_what_cannot_be_decompressed_is_refused(codec: int) -> None:
         rig = Rig(topic(configs=OPENED))
         replica = rig.replica()
         work = replica.append(memoryview(changed(garbage, length=len(garbage) - 12)), NOW_MS)
-        assert not isinstance(work, Appended), "found out off the loop"
+        assert not isinstance(work, Appended), "validated off the loop"
         with pytest.raises(UnknownServerError):
             await work
         assert replica.offsets.log_end == 0
@@ -206,7 +206,7 @@ def test_what_cannot_be_decompressed_is_refused(codec: int) -> None:
     asyncio.run(run())
 
 
-def test_a_compressed_batch_is_taken_at_its_headers_word_where_nobody_asks_for_more() -> None:
+def test_the_records_of_a_compressed_batch_are_not_checked_by_default() -> None:
     data = batch(b"a", codec=compression.LZ4)
     garbage = bytearray(data[:61]) + b"this is not compressed"
     rig = Rig(topic())
@@ -226,7 +226,7 @@ def test_zstd_is_refused_from_producers_older_than_it() -> None:
     assert refused(batch(b"a", codec=compression.ZSTD), UnsupportedCompressionType, version=6).code == 76
 
 
-def test_a_bomb_is_opened_off_the_loop_and_within_bounds() -> None:
+def test_a_decompression_bomb_is_opened_off_the_loop_and_within_bounds() -> None:
     async def run() -> None:
         data = batch(bytes(3_000_000), codec=compression.ZSTD)
         assert len(data) < 10_000
@@ -275,7 +275,7 @@ def test_a_record_without_a_timestamp_is_in_any_range() -> None:
 
 
 @pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP])
-def test_a_wrong_greatest_timestamp_is_put_right(codec: int) -> None:
+def test_a_wrong_max_timestamp_is_corrected(codec: int) -> None:
     data = changed(batch(b"a", codec=codec), max_timestamp=NOW_MS - 99)
     _, header, found = stored(data)
     assert header.max_timestamp == NOW_MS
@@ -283,7 +283,7 @@ def test_a_wrong_greatest_timestamp_is_put_right(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP])
-def test_a_topic_may_date_its_records_itself(codec: int) -> None:
+def test_a_topic_with_log_append_time_sets_the_timestamps(codec: int) -> None:
     configs = {"message.timestamp.type": "LogAppendTime"}
     appended, header, found = stored(batch(b"a", at_ms=5, codec=codec), configs)
     assert appended.log_append_time_ms == NOW_MS
@@ -292,7 +292,7 @@ def test_a_topic_may_date_its_records_itself(codec: int) -> None:
     assert found == [b"a"]
 
 
-def test_a_client_does_not_date_by_the_brokers_clock() -> None:
+def test_a_client_cannot_set_log_append_time() -> None:
     claimed = changed(batch(b"a"), attributes=LOG_APPEND_TIME_FLAG)
     appended, header, _ = stored(bytearray(claimed))
     assert not header.is_log_append_time
@@ -303,15 +303,16 @@ def test_a_client_does_not_date_by_the_brokers_clock() -> None:
 
 
 @pytest.mark.parametrize("codec", [compression.NONE, compression.SNAPPY])
-def test_a_compacted_topic_wants_keys_and_names_the_records_without(codec: int) -> None:
+def test_a_compacted_topic_refuses_records_without_keys_and_lists_them(codec: int) -> None:
     configs = {"cleanup.policy": "compact"}
     records = [Record(at, NOW_MS, None if at in (1, 3) else b"k", b"v") for at in range(5)]
     error = refused(build_batch(records, compression=codec), InvalidRecord, configs)
-    said = "Compacted topic cannot accept message without key in topic partition orders-0"
-    assert error.record_errors == [(1, said), (3, said)]
+    message = "Compacted topic cannot accept message without key in topic partition orders-0"
+    assert error.record_errors == [(1, message), (3, message)]
     assert str(error) == (
         "One or more records have been rejected due to 2 record errors in total, and only showing the first three "
-        f"errors at most: [RecordError(batchIndex=1, message='{said}'), RecordError(batchIndex=3, message='{said}')]"
+        f"errors at most: [RecordError(batchIndex=1, message='{message}'), "
+        f"RecordError(batchIndex=3, message='{message}')]"
     )
     _, _, found = stored(batch(b"a", b"b", codec=codec), configs)
     assert found == [b"a", b"b"]
@@ -327,7 +328,7 @@ def test_a_topic_with_a_codec_of_its_own_stores_that(source: int, target: str) -
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 2, 7)
 
 
-def test_a_large_batch_is_compressed_off_the_loop_and_its_buffer_is_let_go() -> None:
+def test_a_large_batch_is_compressed_off_the_loop_and_its_buffer_is_released() -> None:
     async def run() -> None:
         rig = Rig(topic(configs={"compression.type": "lz4"}))
         replica = rig.replica()
@@ -342,7 +343,7 @@ def test_a_large_batch_is_compressed_off_the_loop_and_its_buffer_is_let_go() -> 
     asyncio.run(run())
 
 
-def test_a_topic_deleted_while_a_batch_was_compressed_takes_it_no_more() -> None:
+def test_a_topic_deleted_while_a_batch_is_compressed_refuses_it() -> None:
     async def run() -> None:
         was = topic(configs={"compression.type": "lz4"})
         rig = Rig(was)
@@ -361,7 +362,7 @@ def test_a_topic_deleted_while_a_batch_was_compressed_takes_it_no_more() -> None
     asyncio.run(run())
 
 
-def test_a_batch_in_bytes_that_cannot_be_written_is_copied() -> None:
+def test_a_batch_in_a_read_only_buffer_is_copied() -> None:
     rig = Rig(topic())
     replica = rig.replica()
     rig.append(replica, bytes(batch(b"a")))
@@ -373,16 +374,16 @@ def test_transactional_batches_need_a_transaction() -> None:
     data = changed(batch(b"a", producer_id=3), attributes=TRANSACTIONAL_FLAG)
     assert refused(data, TransactionalIdAuthorizationFailed).code == 53
 
-    def nobody(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
+    def refuse(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
         raise InvalidTxnState
 
-    assert refused(data, InvalidTxnState, verify_txn=nobody).code == 48
+    assert refused(data, InvalidTxnState, verify_txn=refuse).code == 48
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_no_damage_to_a_batch_gets_past_the_door(data: st.DataObject) -> None:
-    """One changed byte anywhere is either refused or in a place that the checksum does not cover and nobody keeps."""
+def test_no_damaged_batch_is_stored(data: st.DataObject) -> None:
+    """A batch with one changed byte is refused, unless the byte is in the leader epoch, which the broker sets."""
     good = batch(b"some value", b"another", producer_id=5)
     at = data.draw(st.integers(0, len(good) - 1))
     bad = bytearray(good)
@@ -394,5 +395,5 @@ def test_no_damage_to_a_batch_gets_past_the_door(data: st.DataObject) -> None:
     except BrokerError:
         assert replica.offsets.log_end == 0
     else:
-        assert 12 <= at < 16, "the leader epoch, which the broker writes anyway"
+        assert 12 <= at < 16, "the leader epoch, which the broker overwrites"
         assert values(replica) == [b"some value", b"another"]

@@ -48,7 +48,7 @@ def identity_of(number: int, plan: str = "") -> str:
 
 
 def write(table: LakeTable, number: int, *batches: Any, attempt: int = 0, writer: str = WRITER) -> Written:
-    """What the tasks of a batch do, a task for each Arrow batch."""
+    """Write a batch, with a task for each Arrow batch."""
     batch = batch_of(number, writer=writer)
     rows = RowWriting(layout=table.layout(batch), schema=schemas.to_text(batches[0].schema), spans=True)
     writing = FileWriting(batch=batch, rows=rows)
@@ -71,7 +71,7 @@ def put(table: LakeTable, number: int, *batches: Any, writer: str = WRITER) -> W
 
 
 def held_offsets(table: LakeTable) -> list[int]:
-    """Every offset in the table's files, sorted: a row that is there twice is here twice."""
+    """Every offset in the table's files, sorted, duplicates included."""
     found: list[int] = []
     for each in table.files():
         file = pq.ParquetFile(table.store.full(each.path), filesystem=table.store.files)

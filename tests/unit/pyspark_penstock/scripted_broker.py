@@ -1,4 +1,4 @@
-"""A broker whose answers a test writes, byte by byte."""
+"""A broker whose responses a test writes, byte by byte."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextlib import contextmanager, suppress
 from penstock.wire.api import api_versions, metadata
 from pyspark_penstock.link import LinkSettings
 
-Answer = Callable[[int, bytes], bytes | None]
+Responder = Callable[[int, bytes], bytes | None]
 SECONDS_MAX = 60.0
 
 
 class Scripted:
-    """A port that answers every request as a function says; None closes the connection."""
+    """A port that responds to every request with a function's result; None closes the connection."""
 
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
+    def __init__(self, respond: Responder) -> None:
+        self._respond = respond
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(SECONDS_MAX)
         self.bootstrap = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -40,10 +40,10 @@ class Scripted:
                 while size := connection.recv(4, socket.MSG_WAITALL):
                     request = connection.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL)
                     api_key, _, correlation_id = struct.unpack_from(">hhi", request)
-                    answer = self._answer(api_key, struct.pack(">i", correlation_id))
-                    if answer is None:
+                    response = self._respond(api_key, struct.pack(">i", correlation_id))
+                    if response is None:
                         break
-                    connection.sendall(answer)
+                    connection.sendall(response)
 
     def close(self) -> None:
         # A listener that another thread waits on is woken by a shutdown, not by a close.
@@ -69,8 +69,8 @@ def versions(correlation: bytes, *known: tuple[int, int, int]) -> bytes:
 
 
 @contextmanager
-def scripted_broker(answer: Answer) -> Iterator[Scripted]:
-    opened = Scripted(answer)
+def scripted_broker(respond: Responder) -> Iterator[Scripted]:
+    opened = Scripted(respond)
     try:
         yield opened
     finally:
@@ -78,7 +78,7 @@ def scripted_broker(answer: Answer) -> Iterator[Scripted]:
 
 
 def one_topic(correlation: bytes) -> bytes:
-    """A Metadata answer: the topic orders, whose partition 0 is led by h:9."""
+    """A Metadata response: the topic orders, whose partition 0 is led by h:9."""
     part = metadata.MetadataResponsePartition(partition_index=0, leader_id=7, leader_epoch=3)
     found = metadata.Response(
         brokers=[metadata.MetadataResponseBroker(node_id=7, host="h", port=9)],

@@ -54,7 +54,7 @@ def read(fetched: Fetched, *, end: int = ALL, **options: str) -> list[dict[str, 
 
 @settings(max_examples=60, deadline=None)
 @given(contents, some.sampled_from([NONE, GZIP, SNAPPY, LZ4, ZSTD]), some.integers(0, 1 << 40))
-def test_every_record_is_a_row_whatever_is_in_it(content: Any, codec: int, base: int) -> None:
+def test_every_record_is_a_row(content: Any, codec: int, base: int) -> None:
     made = [Record(base + index, *each) for index, each in enumerate(content)]
     rows = read(fetched_of(build_batch(made, base_offset=base, compression=codec)), end=1 << 50, includeHeaders="true")
     assert [(row["offset"], row["key"], row["value"]) for row in rows] == [
@@ -102,7 +102,7 @@ def marker(producer: int, base: int, *, commit: bool) -> bytearray:
     return made
 
 
-def test_aborted_transactions_and_markers_are_no_rows_when_only_what_is_committed_is_read() -> None:
+def test_a_read_committed_range_has_no_rows_of_aborted_transactions_and_markers() -> None:
     fetched = fetched_of(
         transaction(7, b"aborted", base=0),
         transaction(8, b"committed", base=1),
@@ -159,12 +159,12 @@ def batches_of_two(monkeypatch: pytest.MonkeyPatch, count: int, **options: str) 
 
 
 def value_addresses(batch: Any) -> int:
-    """Where the bytes of the values stand."""
+    """The memory addresses of the values."""
     address: int = batch["value"].buffers()[2].address
     return address
 
 
-def test_memory_of_arrow_batches_that_nobody_holds_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreferenced_memory_of_arrow_batches_is_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     places = {value_addresses(batch) for batch in batches_of_two(monkeypatch, 20)}
     assert len(places) <= columns.ROOMS_MAX
 
@@ -183,7 +183,7 @@ def test_a_part_of_one_column_that_is_held_is_not_written_over(monkeypatch: pyte
     assert len({str(each) for each in expected}) > 1
 
 
-def test_what_is_imported_is_not_walked_when_a_worker_collects_after_a_task() -> None:
+def test_imports_are_exempt_from_a_workers_collection_after_a_task() -> None:
     nothing = OffsetRange(topic="orders", partition=0, start=5, end=5)
     assert list(read_range(ReadOptions.of(MINIMAL), nothing)) == []
     assert gc.get_freeze_count() > 0
@@ -194,7 +194,7 @@ def test_only_the_columns_that_were_chosen_are_made() -> None:
     assert rows == [{"offset": 0, "value": b"a"}]
 
 
-def test_values_are_parsed_and_what_does_not_parse_says_why() -> None:
+def test_values_are_parsed_or_have_a_reason() -> None:
     fetched = fetched_of(build_batch(records_of(b'{"id": 1}', b"{", None)))
     schema = {"value.format": "json", "value.schema": "id bigint", "columns": "value,value_error,value_bytes"}
     first, second, third = read(fetched, **schema)
@@ -217,7 +217,7 @@ def test_keys_are_parsed_by_a_format_of_their_own() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(some.lists(some.lists(some.tuples(some.sampled_from("abc"), blobs), max_size=5), min_size=1, max_size=8))
-def test_headers_are_maps_if_asked_for_and_the_last_of_equal_names_counts(content: Any) -> None:
+def test_headers_as_maps_keep_the_last_of_equal_names(content: Any) -> None:
     made = [Record(index, 1, None, b"v", each) for index, each in enumerate(content)]
     rows = read(fetched_of(build_batch(made)), columns="headers,offset", **{"headers.format": "map"})
     assert [None if row["headers"] is None else dict(row["headers"]) for row in rows] == [
@@ -226,11 +226,11 @@ def test_headers_are_maps_if_asked_for_and_the_last_of_equal_names_counts(conten
     assert all(row["headers"] is None or len(row["headers"]) == len(dict(row["headers"])) for row in rows)
 
 
-def test_an_answer_without_records_of_the_range_is_no_batch() -> None:
+def test_a_response_without_records_of_the_range_gives_no_batch() -> None:
     assert read(fetched_of(marker(7, 0, commit=True))) == []
 
 
-def test_a_room_is_lent_once_at_a_time_and_outlives_what_was_made_of_it() -> None:
+def test_a_room_has_one_lease_at_a_time_and_outlives_the_arrays_made_of_it() -> None:
     room = Room(rows=4, size=16, headers_max=None)
     lease = room.lease()
     room.offsets[:] = [5, 6, 7, 8]

@@ -1,4 +1,4 @@
-"""Where there is no C compiler the same loops run as Python: slower, and with the same rows."""
+"""Without a C compiler the same loops run as Python, with the same rows."""
 
 from __future__ import annotations
 

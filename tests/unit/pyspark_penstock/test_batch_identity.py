@@ -1,4 +1,4 @@
-"""Which batch a number stands for: read from the entry that Spark wrote to the checkpoint before it ran the batch."""
+"""The identity of a batch, from the entry that Spark wrote to the checkpoint before it ran the batch."""
 
 from pathlib import Path
 
@@ -73,7 +73,7 @@ def test_a_batch_whose_start_is_unknown_is_unknown(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a b", "a%20b", "a#b", "a?b", "a:b", "ünï"])
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}", "file:{}//"])
 def test_a_checkpoint_is_read_where_spark_writes_it(tmp_path: Path, name: str, form: str) -> None:
-    """Spark (Hadoop's Path) takes the path of an address as it stands: nothing in it is quoted."""
+    """Spark (Hadoop's Path) does not decode the path of an address."""
     folder = checkpoint(tmp_path / name, '{"t":1}')
     checkpoint(tmp_path / "a", '{"t":2}')
 

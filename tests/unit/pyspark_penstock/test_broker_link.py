@@ -1,4 +1,4 @@
-"""The way to the brokers: what it asks, what it remembers, and what it says when the other side misbehaves."""
+"""The link to the brokers: its requests, its caches, and its errors when a broker misbehaves."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ import struct
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.unit.pyspark_penstock.scripted_broker import Answer, Scripted, framed, one_topic, settings, versions
+from tests.unit.pyspark_penstock.scripted_broker import Responder, Scripted, framed, one_topic, settings, versions
 
 from penstock.model.generated_errors import LeaderNotAvailable, TopicAuthorizationFailed, UnknownServerError
 from penstock.wire.api import api_versions, metadata
-from pyspark_penstock.link import ANSWER_BYTES_MAX, AnswerBuffer, AnswerTooLarge, BrokerLink, LinkDown, Unreachable
+from pyspark_penstock.link import (
+    RESPONSE_BYTES_MAX,
+    BrokerLink,
+    LinkDown,
+    ResponseBuffer,
+    ResponseTooLarge,
+    Unreachable,
+)
 
 
 @pytest.fixture
-def port() -> Iterator[Callable[[Answer], Scripted]]:
+def port() -> Iterator[Callable[[Responder], Scripted]]:
     opened: list[Scripted] = []
 
-    def open_port(answer: Answer) -> Scripted:
-        opened.append(Scripted(answer))
+    def open_port(respond: Responder) -> Scripted:
+        opened.append(Scripted(respond))
         return opened[-1]
 
     yield open_port
@@ -26,42 +33,45 @@ def port() -> Iterator[Callable[[Answer], Scripted]]:
         each.close()
 
 
-def test_a_broker_that_closes_the_connection_is_named(port: Callable[[Answer], Scripted]) -> None:
+def test_a_broker_that_closes_the_connection_is_named(port: Callable[[Responder], Scripted]) -> None:
     scripted = port(lambda _, __: None)
     with BrokerLink(settings(scripted.bootstrap)) as link, pytest.raises(LinkDown, match="it closed the connection"):
         link.topics(["orders"])
 
 
-def test_an_answer_that_nobody_asked_for_is_not_read(port: Callable[[Answer], Scripted]) -> None:
-    scripted = port(lambda _, __: struct.pack(">i", ANSWER_BYTES_MAX + 1))
-    with BrokerLink(settings(scripted.bootstrap)) as link, pytest.raises(AnswerTooLarge, match="announced an answer"):
+def test_a_response_that_is_too_large_is_not_read(port: Callable[[Responder], Scripted]) -> None:
+    scripted = port(lambda _, __: struct.pack(">i", RESPONSE_BYTES_MAX + 1))
+    with (
+        BrokerLink(settings(scripted.bootstrap)) as link,
+        pytest.raises(ResponseTooLarge, match="announced a response"),
+    ):
         link.topics(["orders"])
 
 
-def test_a_broker_without_a_version_that_is_known_is_an_error(port: Callable[[Answer], Scripted]) -> None:
+def test_a_broker_without_a_version_that_is_known_is_an_error(port: Callable[[Responder], Scripted]) -> None:
     scripted = port(lambda _, correlation: versions(correlation, (metadata.API_KEY, 90, 99)))
     with BrokerLink(settings(scripted.bootstrap)) as link, pytest.raises(UnknownServerError, match="Metadata"):
         link.topics(["orders"])
 
 
-def test_what_is_known_of_a_topic_is_asked_once_until_it_is_forgotten(port: Callable[[Answer], Scripted]) -> None:
-    asked: list[int] = []
+def test_metadata_of_a_topic_is_cached_until_it_is_forgotten(port: Callable[[Responder], Scripted]) -> None:
+    requested: list[int] = []
 
-    def answer(api_key: int, correlation: bytes) -> bytes:
-        asked.append(api_key)
+    def respond(api_key: int, correlation: bytes) -> bytes:
+        requested.append(api_key)
         if api_key == api_versions.API_KEY:
             return versions(correlation, (metadata.API_KEY, 0, 12))
         return one_topic(correlation)
 
-    scripted = port(answer)
+    scripted = port(respond)
     with BrokerLink(settings(scripted.bootstrap)) as link:
         assert link.leader("orders", 0) == ("h", 9)
         assert link.leader("orders", 0) == ("h", 9)
         assert link.topic_id("orders") == b"i" * 16
-        assert asked.count(metadata.API_KEY) == 1
+        assert requested.count(metadata.API_KEY) == 1
         link.forget()
         link.leader("orders", 0)
-        assert asked.count(metadata.API_KEY) == 2
+        assert requested.count(metadata.API_KEY) == 2
     assert scripted.connections == 1
 
 
@@ -75,7 +85,7 @@ def test_a_failure_that_may_pass_is_tried_again_and_another_is_not() -> None:
             raise LeaderNotAvailable
         return "done"
 
-    assert link.patiently("trying", passes) == "done"
+    assert link.retrying("trying", passes) == "done"
 
     def refused() -> None:
         tries.append(1)
@@ -83,18 +93,18 @@ def test_a_failure_that_may_pass_is_tried_again_and_another_is_not() -> None:
 
     tries.clear()
     with pytest.raises(TopicAuthorizationFailed):
-        link.patiently("trying", refused)
+        link.retrying("trying", refused)
     assert len(tries) == 1
 
 
-def test_patience_ends_with_the_failure_and_what_was_tried() -> None:
+def test_retries_end_with_the_failure_and_the_operation() -> None:
     link = BrokerLink(settings("127.0.0.1:1", api_timeout_ms=50))
     with pytest.raises(LinkDown, match=r"looking at the topics: broker 127\.0\.0\.1:1"):
-        link.patiently("looking at the topics", lambda: link.topics(["orders"]))
+        link.retrying("looking at the topics", lambda: link.topics(["orders"]))
 
 
 class HastyClock:
-    """Every look at it takes a second."""
+    """A clock that advances by a second at every read."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -107,7 +117,7 @@ class HastyClock:
         return self.seconds
 
 
-def test_a_cluster_that_never_answered_is_given_up_within_seconds_and_not_within_a_minute() -> None:
+def test_an_unreachable_cluster_fails_within_seconds_and_not_after_a_minute() -> None:
     clock = HastyClock()
     link = BrokerLink(settings("127.0.0.1:1,no-such-host.invalid:9092"), clock)
     with pytest.raises(Unreachable, match=r"no broker answers at kafka\.bootstrap\.servers=127\.0\.0\.1:1,no-such"):
@@ -115,7 +125,7 @@ def test_a_cluster_that_never_answered_is_given_up_within_seconds_and_not_within
     assert clock.seconds < 10
 
 
-def test_one_bootstrap_server_that_answers_is_enough(port: Callable[[Answer], Scripted]) -> None:
+def test_one_bootstrap_server_that_responds_is_enough(port: Callable[[Responder], Scripted]) -> None:
     scripted = port(lambda _, correlation: versions(correlation, (metadata.API_KEY, 0, 12)))
     with BrokerLink(settings(f"127.0.0.1:1,{scripted.bootstrap}")) as link:
         link.require_contact()
@@ -123,22 +133,22 @@ def test_one_bootstrap_server_that_answers_is_enough(port: Callable[[Answer], Sc
     assert scripted.connections == 1
 
 
-def test_topics_of_the_brokers_own_are_not_listed(port: Callable[[Answer], Scripted]) -> None:
+def test_topics_of_the_brokers_own_are_not_listed(port: Callable[[Responder], Scripted]) -> None:
     names = {"orders": False, "__consumer_offsets": True}
 
-    def answer(api_key: int, correlation: bytes) -> bytes:
+    def respond(api_key: int, correlation: bytes) -> bytes:
         if api_key == api_versions.API_KEY:
             return versions(correlation, (metadata.API_KEY, 0, 12))
         found = [metadata.MetadataResponseTopic(name=name, is_internal=own) for name, own in names.items()]
         return framed(correlation + b"\0" + metadata.encode_response(metadata.Response(topics=found), 12))
 
-    with BrokerLink(settings(port(answer).bootstrap)) as link:
+    with BrokerLink(settings(port(respond).bootstrap)) as link:
         assert set(link.topics(None)) == {"orders"}
         assert set(link.topics(["orders", "__consumer_offsets"])) == set(names)
 
 
-def test_room_for_answers_is_kept_and_never_taken_away_from_one_in_use() -> None:
-    buffer = AnswerBuffer()
+def test_a_response_buffer_is_reused_and_never_resized_while_in_use() -> None:
+    buffer = ResponseBuffer()
     first = buffer.room(4)
     first[:] = b"abcd"
     again = buffer.room(3)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.demo import DRAIN_SECONDS_MAX, View, last_words, summary
+from penstock.cli.demo import DRAIN_SECONDS_MAX, View, last_log_line, summary
 from penstock.cli.options import OutputFormat
 from pyspark_penstock.pipelines.registry import QueryProgress
 from pyspark_penstock.pipelines.running import StopRequest, new_state
@@ -41,7 +41,7 @@ class Rig:
         self.closed += 1
 
     def look(self, at: float) -> bool:
-        """Whether the view wants the pipeline to end, at this moment."""
+        """Whether the view stops the pipeline at this moment."""
         self.clock.now = at
         state = new_state("demo", "demo", "orders", "")
         queries = (QueryProgress(query="demo.table", rows=self.table_rows),)
@@ -79,7 +79,7 @@ def test_orders_that_take_too_long_are_not_waited_for(tmp_path: Path) -> None:
     assert rig.look(SECONDS + DRAIN_SECONDS_MAX)
 
 
-def test_the_summary_says_what_was_still_on_its_way() -> None:
+def test_the_summary_counts_orders_that_are_not_processed_yet() -> None:
     done = summary({"sent": 1_500, "windowed": 1_500, "windows": 3, "table_rows": 1_500})
     cut = summary({"sent": 1_500, "windowed": 1_400, "windows": 1, "table_rows": 1_500})
 
@@ -94,6 +94,6 @@ def test_the_last_line_of_a_long_log_is_quoted(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     log.write_text("x" * 100_000 + "\nno space left\n")
 
-    assert last_words(log) == "Spark's last words: no space left"
+    assert last_log_line(log) == "Spark's last log line: no space left"
     log.write_text("")
-    assert last_words(log) == ""
+    assert last_log_line(log) == ""

@@ -1,4 +1,4 @@
-"""What a killed demo has left is removed by the next one, and nothing else is."""
+"""A demo removes the files and processes of a killed one, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark_penstock.pipelines.registry import process_started
 
 @pytest.fixture
 def sleeper() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that wait for ever, ended at the end."""
+    """Processes that wait forever, killed after the test."""
     started: list[subprocess.Popen[bytes]] = []
     yield started
     for each in started:
@@ -25,7 +25,7 @@ def sleeper() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def wait_for_ever(path: Path) -> subprocess.Popen[bytes]:
-    """A process with a path among its arguments; it has begun when this returns."""
+    """A process with a path among its arguments; it runs when this returns."""
     program = "print(flush=True); input()"
     made = subprocess.Popen([sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert made.stdout is not None
@@ -33,7 +33,7 @@ def wait_for_ever(path: Path) -> subprocess.Popen[bytes]:
     return made
 
 
-def test_a_folder_tells_whose_it_is_and_stays_while_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_names_its_process_and_stays_while_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folder = make_folder()
     assert folder.name.startswith(f"penstock-demo-{os.getpid()}-{process_started(os.getpid())}-")
@@ -41,10 +41,10 @@ def test_a_folder_tells_whose_it_is_and_stays_while_that_runs(tmp_path: Path, mo
     assert folder.exists()
 
 
-def test_what_is_left_of_a_killed_demo_is_ended_and_removed(
+def test_the_processes_and_folder_of_a_killed_demo_are_removed(
     tmp_path: Path, sleeper: list[subprocess.Popen[bytes]]
 ) -> None:
-    # The process id is in use, by somebody who began at another time.
+    # The process id is in use by a process that started at another time.
     left = tmp_path / f"penstock-demo-{os.getpid()}-1-abc"
     (left / "data").mkdir(parents=True)
     sleeper += [wait_for_ever(left / "data"), wait_for_ever(tmp_path / "elsewhere" / "data")]
@@ -54,7 +54,7 @@ def test_what_is_left_of_a_killed_demo_is_ended_and_removed(
     assert sleeper[1].poll() is None
 
 
-def test_what_is_named_otherwise_is_not_touched(tmp_path: Path) -> None:
+def test_folders_with_other_names_are_not_touched(tmp_path: Path) -> None:
     kept = tmp_path / "penstock-demo-mine"
     kept.mkdir()
     target = tmp_path / "target"

@@ -53,7 +53,7 @@ def test_partitions_and_offsets_are_bounds_that_say_all(filters: list[Filter], b
     assert made.bounds == bounds
 
 
-def test_a_time_is_a_start_and_spark_looks_again() -> None:
+def test_a_time_filter_sets_the_start_and_spark_evaluates_it_again() -> None:
     made = reader()
     since = GreaterThan(("timestamp",), NOON)
     assert list(made.pushFilters([since])) == [since]
@@ -71,7 +71,7 @@ def test_a_time_is_a_start_and_spark_looks_again() -> None:
         GreaterThan(("value", "offset"), 5),
     ],
 )
-def test_other_filters_are_sparks_alone(untouched: Filter) -> None:
+def test_spark_evaluates_other_filters(untouched: Filter) -> None:
     assert narrowed(Bounds(), untouched) is None
     made = reader()
     assert list(made.pushFilters([untouched])) == [untouched]
@@ -89,7 +89,7 @@ def test_a_reader_keeps_its_bounds_on_the_way_to_an_executor() -> None:
     assert pickle.loads(pickle.dumps(made)).bounds == made.bounds
 
 
-def test_filters_narrow_nothing_unless_asked_for() -> None:
+def test_filters_narrow_nothing_without_the_option() -> None:
     made = batch_reader(WITHOUT, read_schema(ReadOptions.of(WITHOUT)))
     filters = [EqualTo(("partition",), 1)]
 

@@ -1,4 +1,4 @@
-"""What a function for ``foreachBatch`` tells the writer of the query that calls it."""
+"""What a function for ``foreachBatch`` passes to the writer about the calling query."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ print(json.dumps(written(function, 4)))
 
 
 def test_on_spark_connect_the_process_is_the_run(tmp_path: Path) -> None:
-    """A second output within one run is told from the replay of another run."""
+    """A second output within one run is distinguished from the replay of another run."""
     function = each_batch("totals", {"topic": "t"})
 
     chosen = written(function, 3)

@@ -1,4 +1,4 @@
-"""Java's patterns for topics in Python; tests/spark asks Java whether it agrees."""
+"""Java's patterns for topics in Python; tests/spark compares them with Java."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def matches(pattern: str) -> list[str]:
         (r"\s+", []),
     ],
 )
-def test_a_pattern_of_java_matches_what_it_matches_in_java(pattern: str, names: list[str]) -> None:
+def test_a_java_pattern_matches_the_same_names_as_in_java(pattern: str, names: list[str]) -> None:
     found = matches(pattern)
     assert [name for name in found if name in names] == names
     assert set(names) <= set(found)
@@ -36,7 +36,7 @@ def test_a_pattern_of_java_matches_what_it_matches_in_java(pattern: str, names: 
 
 
 @pytest.mark.parametrize("pattern", REFUSED)
-def test_a_pattern_that_cannot_be_translated_is_refused_with_words(pattern: str) -> None:
+def test_a_pattern_that_cannot_be_translated_is_refused_with_a_reason(pattern: str) -> None:
     with pytest.raises(WrongOption, match="Option 'subscribePattern'"):
         translated(pattern)
 

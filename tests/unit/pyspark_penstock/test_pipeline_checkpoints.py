@@ -1,4 +1,4 @@
-"""A checkpoint and a table before the query starts: what belongs together goes on, all else is refused."""
+"""A checkpoint and a table before the query starts: a matching pair continues, any other is refused."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_checkpoint_that_was_restored_or_copied_is_refused(
 
 
 def test_an_archive_that_planned_the_same_offsets_twice_has_the_same_batch(tmp_path: Path) -> None:
-    """Of any other query that is not known: its rows may depend on more than offsets."""
+    """Rows of other queries may depend on more than offsets."""
     for is_archive in (True, False):
         own = checkpoint_with(tmp_path / f"checkpoint{is_archive}", 2, 4, completed=2)
         table_with(TableFormat.PARQUET, tmp_path / f"table{is_archive}", own, is_archive=is_archive)

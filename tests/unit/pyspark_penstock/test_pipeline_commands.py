@@ -1,4 +1,4 @@
-"""`penstock pipeline` as typed: what it reads from options, and what it says when something is missing."""
+"""`penstock pipeline`: its options, and its errors when something is missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ console = true
 """
 
 
-def ask(*arguments: str) -> Any:
+def run_command(*arguments: str) -> Any:
     return CliRunner().invoke(pipeline.app, list(arguments))
 
 
@@ -46,7 +46,7 @@ def ask(*arguments: str) -> Any:
 def test_without_spark_it_says_what_to_install(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyspark" else real(name))
-    result = ask(*command.split())
+    result = run_command(*command.split())
     assert isinstance(result.exception, Failure)
     assert "pyspark is not installed" in str(result.exception)
     assert result.exception.hint == 'pip install "penstock[spark]"'
@@ -74,8 +74,8 @@ def test_a_rate_is_records_a_second(text: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["fast", "0", "-5", "5/m"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is no rate such as 500/s"):
+def test_an_invalid_rate_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is not a rate such as 500/s"):
         rate_of(text)
 
 
@@ -90,16 +90,16 @@ def test_a_schema_may_be_in_a_file(tmp_path: Path) -> None:
 def test_a_file_is_checked_without_spark_and_without_a_broker(tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
     path.write_text(GOOD)
-    result = ask("run", str(path), "--check", "-o", "json")
+    result = run_command("run", str(path), "--check", "-o", "json")
     assert json.loads(result.stdout) == {"name": "p", "sources": 1, "steps": 0, "sinks": 1}
     path.write_text(GOOD.replace("console", "consol"))
-    result = ask("run", str(path), "--check")
+    result = run_command("run", str(path), "--check")
     assert str(result.exception) == "sinks.b.consol: is not known: did you mean 'console'?"
 
 
-def test_a_broker_that_is_away_is_told_before_spark_starts(tmp_path: Path) -> None:
+def test_an_unreachable_broker_is_reported_before_spark_starts(tmp_path: Path) -> None:
     where = f"127.0.0.1:{free_port()}"
-    result = ask("archive", "t", "--to", str(tmp_path / "d"), "-b", where, "--state-dir", str(tmp_path / "s"))
+    result = run_command("archive", "t", "--to", str(tmp_path / "d"), "-b", where, "--state-dir", str(tmp_path / "s"))
     assert "connection refused" in str(result.exception)
     (state,) = Registry(tmp_path / "s").every()
     assert state.name.startswith("archive-t-")
@@ -130,8 +130,10 @@ def test_an_archive_from_before_keeps_its_name_and_so_its_checkpoint(tmp_path: P
         (["--expire", "1m", "--format", "delta"], "at least 1h"),
     ],
 )
-def test_what_an_archive_cannot_do_is_bad_usage(arguments: list[str], words: str, tmp_path: Path) -> None:
-    result = ask("archive", "t", "--to", str(tmp_path / "d"), "--state-dir", str(tmp_path / "s"), *arguments)
+def test_options_that_an_archive_does_not_support_are_bad_usage(
+    arguments: list[str], words: str, tmp_path: Path
+) -> None:
+    result = run_command("archive", "t", "--to", str(tmp_path / "d"), "--state-dir", str(tmp_path / "s"), *arguments)
     assert result.exit_code == 2
     assert words in " ".join(result.output.replace("│", " ").split())
 
@@ -150,7 +152,7 @@ def test_pipelines_are_listed_and_shown(tmp_path: Path) -> None:
         queries=(progress,),
     )
     Registry(tmp_path).save(state)
-    (row,) = json.loads(ask("list", "--state-dir", str(tmp_path), "-o", "json").stdout)
+    (row,) = json.loads(run_command("list", "--state-dir", str(tmp_path), "-o", "json").stdout)
     assert row == {
         "name": "p",
         "kind": "run",
@@ -162,18 +164,18 @@ def test_pipelines_are_listed_and_shown(tmp_path: Path) -> None:
         "pid": os.getpid(),
         "what": "a -> b",
     }
-    shown = ask("status", "p", "--state-dir", str(tmp_path)).stdout
+    shown = run_command("status", "p", "--state-dir", str(tmp_path)).stdout
     assert "p  run  running" in shown
     assert "late_rows" in shown
-    missing = ask("status", "other", "--state-dir", str(tmp_path))
+    missing = run_command("status", "other", "--state-dir", str(tmp_path))
     assert str(missing.exception) == "there is no pipeline other"
 
 
 def test_the_example_is_a_pipeline(tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
-    path.write_text(ask("example").stdout)
+    path.write_text(run_command("example").stdout)
 
-    assert json.loads(ask("run", str(path), "--check", "-o", "json").stdout)["sinks"] == 2
+    assert json.loads(run_command("run", str(path), "--check", "-o", "json").stdout)["sinks"] == 2
 
 
 @pytest.mark.parametrize("text", [f"a = {'[' * 5_000}", f"a = {'9' * 5_000}", "a = ["], ids=lambda text: text[:8])
@@ -191,4 +193,4 @@ def test_toml_that_is_none_is_refused_with_the_file(tmp_path: Path, text: str) -
     ids=" ".join,
 )
 def test_a_name_that_cannot_stand_in_a_path_is_bad_usage(arguments: list[str]) -> None:
-    assert ask(*arguments).exit_code == 2
+    assert run_command(*arguments).exit_code == 2

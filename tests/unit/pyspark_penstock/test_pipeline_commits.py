@@ -79,7 +79,7 @@ def test_of_two_archives_that_commit_other_records_at_once_both_are_kept(
 
 
 def between_check_and_commit(kind: TableFormat, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Have another process act once, after the offsets were checked and before the commit."""
+    """Let another process act once, between the check of the offsets and the commit."""
     module = import_module(f"pyspark_penstock.pipelines.{kind.value}_table")
     real: Callable[..., None] = vars(module)["check_offsets"]
     waiting = [act]
@@ -93,7 +93,9 @@ def between_check_and_commit(kind: TableFormat, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("kind", list(TableFormat))
-def test_a_topic_that_was_created_again_is_told_from_the_one_in_the_table(kind: TableFormat, tmp_path: Path) -> None:
+def test_a_topic_that_was_created_again_is_distinguished_from_the_one_in_the_table(
+    kind: TableFormat, tmp_path: Path
+) -> None:
     table = open_table(kind, str(tmp_path / "table"))
     put(table, 0, rows(0, 3))
     held = open_table(kind, str(tmp_path / "table")).held()
@@ -144,7 +146,7 @@ for each in CHANGES:
 
 
 def crash_at(folder: Path, step: int, act: Callable[[ParquetTable], object], *, after: bool) -> bool:
-    """Whether the process died: False where the act has fewer steps."""
+    """Whether the process died: False if the act has fewer steps."""
     store = DyingStore(str(folder))
     table = ParquetTable(store)
     table.prepare(rows(0, 1).schema, BY)
@@ -187,7 +189,7 @@ def test_a_commit_that_dies_at_any_step_is_in_the_table_whole_or_not_at_all(tmp_
 
 
 def test_a_decided_batch_is_completed_even_if_its_checkpoint_is_lost(tmp_path: Path) -> None:
-    """Another writer goes on where the table ends, so the files that were not moved would be missing for ever."""
+    """Another writer goes on where the table ends, so files that were not moved would be missing forever."""
     for step in count(1):
         folder = tmp_path / str(step)
         put(ParquetTable(Store(str(folder))), 0, rows(0, 3))
@@ -240,10 +242,8 @@ def test_a_commit_that_was_written_in_part_does_not_count(tmp_path: Path) -> Non
     assert held_offsets(table) == list(range(6))
 
 
-def test_a_writer_that_comes_late_with_an_old_number_tries_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its number is free once the log was shortened, and must not count then."""
+def test_a_slow_writer_with_an_old_number_retries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number is free again after old commits were deleted, and must not count."""
     slow, quick = (ParquetTable(Store(str(tmp_path))) for _ in range(2))
     put(slow, 0, rows(0, 3))
     mine = write(slow, 1, rows(3, 3))

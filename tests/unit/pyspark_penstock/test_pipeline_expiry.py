@@ -1,4 +1,4 @@
-"""Old versions of tables: what is deleted, what is kept, and who may still need it."""
+"""Expiry of old versions of tables: deleted files, kept files, and files that replays need."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def merged(request: pytest.FixtureRequest, tmp_path: Path) -> LakeTable:
 
 
 def opened(kind: TableFormat, folder: Path, *, shift_ms: int = 0) -> LakeTable:
-    """Delta notes in its log when a file was removed; by the clock it is given."""
+    """Delta records in its log when a file was removed, by the given clock."""
     if kind is TableFormat.DELTA and shift_ms:
         return DeltaLakeTable(Store.at(str(folder)), clock=ShiftedClock(shift_ms))
     return open_table(kind, str(folder))
@@ -67,7 +67,7 @@ def age_files(folder: Path, age_ms: int) -> None:
 
 
 def later(table: LakeTable) -> Any:
-    """Iceberg notes the time of a snapshot itself, so its clock is the one of the expiry."""
+    """Iceberg records the time of a snapshot itself, so the clock of the expiry is shifted."""
     return SystemClock() if isinstance(table, DeltaLakeTable) else ShiftedClock(2 * DAY_MS)
 
 
@@ -107,7 +107,7 @@ def test_files_that_are_being_written_stay(merged: LakeTable) -> None:
     assert merged.store.exists(written.files[0].path)
 
 
-def test_what_a_killed_batch_left_in_an_iceberg_table_goes_with_time(tmp_path: Path) -> None:
+def test_files_of_a_killed_batch_in_an_iceberg_table_expire(tmp_path: Path) -> None:
     table = open_table(TableFormat.ICEBERG, str(tmp_path))
     put(table, 0, rows(0, 3))
     left = write(table, 1, rows(3, 3)).files[0].path
@@ -167,17 +167,17 @@ def test_a_query_expires_its_table_once_an_hour(merged: LakeTable, monkeypatch: 
 # The command
 
 
-def ask(*arguments: str) -> Any:
+def run_command(*arguments: str) -> Any:
     return CliRunner().invoke(pipeline.app, ["expire", *arguments])
 
 
 def test_the_command_lists_and_deletes(merged: LakeTable, tmp_path: Path) -> None:
     kind = "delta" if isinstance(merged, DeltaLakeTable) else "iceberg"
     arguments = [str(tmp_path / "table"), "--format", kind, "--state-dir", str(tmp_path / "state"), "-o", "json"]
-    found = json.loads(ask(*arguments, "--older-than", "1d", "--dry-run").stdout)
+    found = json.loads(run_command(*arguments, "--older-than", "1d", "--dry-run").stdout)
     # Snapshots of Iceberg are as old as this test; their files are not needed by them alone.
     assert len(found["files"]) == (4 if kind == "delta" else 0)
-    done = json.loads(ask(*arguments, "--older-than", "1d").stdout)
+    done = json.loads(run_command(*arguments, "--older-than", "1d").stdout)
     assert done["files"] == found["files"]
     assert held_offsets(merged) == list(range(50))
 
@@ -187,16 +187,18 @@ def test_the_command_lists_and_deletes(merged: LakeTable, tmp_path: Path) -> Non
     [
         (["--format", "parquet", "--older-than", "1d"], "has no older versions"),
         (["--format", "delta", "--older-than", "5m"], "at least 1h"),
-        (["--format", "delta", "--older-than", "soon"], "is no time such as"),
+        (["--format", "delta", "--older-than", "soon"], "is not a time such as"),
     ],
 )
-def test_what_cannot_be_expired_is_bad_usage(arguments: list[str], words: str, tmp_path: Path) -> None:
-    result = ask(str(tmp_path), *arguments)
+def test_expiring_an_unsupported_table_is_bad_usage(arguments: list[str], words: str, tmp_path: Path) -> None:
+    result = run_command(str(tmp_path), *arguments)
     assert result.exit_code == 2
     assert words in " ".join(result.output.replace("│", " ").split())
 
 
-def test_a_table_that_is_not_there_is_told(tmp_path: Path) -> None:
-    result = ask(str(tmp_path / "x"), "--format", "delta", "--older-than", "1d", "--state-dir", str(tmp_path / "s"))
+def test_a_missing_table_is_reported(tmp_path: Path) -> None:
+    result = run_command(
+        str(tmp_path / "x"), "--format", "delta", "--older-than", "1d", "--state-dir", str(tmp_path / "s")
+    )
     assert "there is no Delta table" in str(result.exception)
     assert not isinstance(result.exception, typer.Exit)

@@ -1,4 +1,4 @@
-"""Lake tables without Spark: what a commit makes of files, what a crash leaves, what is refused, what is merged."""
+"""Lake tables without Spark: commits, crashes, refusals and merges."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_files_that_were_not_committed_are_not_in_the_table(table: LakeTable) ->
     assert held_offsets(table) == [0, 1, 2]
 
 
-def test_what_an_earlier_attempt_left_is_swept(table: LakeTable) -> None:
+def test_files_of_an_earlier_attempt_are_deleted(table: LakeTable) -> None:
     table.prepare(rows(0, 1).schema, BY)
     left = write(table, 0, rows(0, 3), attempt=7)
     put(table, 0, rows(0, 3))
@@ -105,7 +105,7 @@ def test_a_new_field_is_added_to_the_table(table: LakeTable, request: pytest.Fix
 
 def test_a_field_that_changes_its_type_is_refused(table: LakeTable) -> None:
     put(table, 0, rows(0, 2))
-    with pytest.raises(SchemaClash, match=r"the column value\.id as int64, and what is written has it as string"):
+    with pytest.raises(SchemaClash, match=r"the column value\.id as int64, and the new rows have it as string"):
         table.prepare(rows(2, 2, value={"id": "seven"}).schema, BY)
 
 
@@ -129,7 +129,7 @@ def test_small_neighbours_become_one_file_with_the_same_rows(table: LakeTable) -
     assert {(span.partition, span.offset_min, span.offset_max) for span in spans} == {(0, 0, 39), (1, 0, 39)}
 
 
-def test_too_few_small_files_are_left_alone(table: LakeTable) -> None:
+def test_too_few_small_files_are_not_merged(table: LakeTable) -> None:
     for number in range(3):
         put(table, number, rows(10 * number, 10))
     assert compact(table, files_min=4) == 0

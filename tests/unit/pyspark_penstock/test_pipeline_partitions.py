@@ -1,4 +1,4 @@
-"""What tables are partitioned by: odd values read back by other readers, and columns as users write them."""
+"""Partition columns of tables: unusual values read back by other readers, and the syntax of columns."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def put_odd(table: LakeTable, number: int, values: list[str | None]) -> None:
 
 
 def read_back(kind: TableFormat, where: Path) -> list[tuple[int, str | None]]:
-    """As the format's own reader sees the table."""
+    """The rows as the format's own reader sees them."""
     if kind is TableFormat.DELTA:
         import deltalake
 
@@ -158,7 +158,9 @@ def test_an_archive_is_partitioned_by_the_hour_or_by_fields_of_its_values() -> N
         (("value.a`b",), True, "is neither a column nor day"),
     ],
 )
-def test_what_an_archive_cannot_be_partitioned_by_is_refused(items: tuple[str, ...], typed: bool, words: str) -> None:
+def test_unsupported_partition_columns_of_an_archive_are_refused(
+    items: tuple[str, ...], typed: bool, words: str
+) -> None:
     with pytest.raises(WrongOption, match=words):
         archive_columns(items, typed=typed)
 

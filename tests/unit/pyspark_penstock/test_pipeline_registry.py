@@ -1,4 +1,4 @@
-"""Which pipelines run, as another terminal sees them; and the order of a replay."""
+"""The registry of pipelines, as another terminal sees it; and the order of a replay."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def test_a_name_is_free_when_its_process_is_gone_or_another(tmp_path: Path) -> N
     assert (found.pid, found.status) == (8, "starting")
 
 
-def test_a_pipeline_whose_process_is_gone_has_died_unless_it_said_how_it_ended(tmp_path: Path) -> None:
+def test_a_pipeline_without_a_process_has_died_unless_its_state_says_how_it_ended(tmp_path: Path) -> None:
     registry = Registry(tmp_path, alive=lambda _: None)
     registry.save(replace(state("a"), status="running"))
     registry.save(replace(state("b"), status="finished"))
     assert [each.status for each in registry.every()] == ["died", "finished"]
 
 
-def test_what_is_kept_comes_back(tmp_path: Path) -> None:
+def test_a_saved_state_is_read_back(tmp_path: Path) -> None:
     registry = Registry(tmp_path)
     kept = replace(state(), queries=(advanced(QueryProgress(query="q"), REPORT),))
     registry.save(kept)
@@ -103,8 +103,8 @@ def test_stopping_ends_the_process_and_no_other(tmp_path: Path) -> None:
         registry.stop("q")
 
 
-def test_a_name_is_no_path(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="no name of a pipeline"):
+def test_a_name_that_is_a_path_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="is not a pipeline name"):
         Registry(tmp_path).find("../etc")
 
 
@@ -121,17 +121,17 @@ def test_reports_add_up() -> None:
     assert (twice.rows_per_second, twice.batch_ms) == (50.5, 1980)
 
 
-def test_a_query_that_waits_does_not_hide_the_batch_to_come() -> None:
+def test_an_idle_query_does_not_hide_its_next_batch() -> None:
     """Numbers and rows as Spark reports them of a query with pauses."""
     waiting, run = {"triggerExecution": 1}, {"addBatch": 5, "triggerExecution": 9}
-    told = [(0, 0, run), (1, 7, run), (2, 0, waiting), (2, 0, waiting), (2, 5, run), (3, 0, waiting)]
-    reports = [{"batchId": batch, "numInputRows": rows, "durationMs": parts} for batch, rows, parts in told]
+    progress = [(0, 0, run), (1, 7, run), (2, 0, waiting), (2, 0, waiting), (2, 5, run), (3, 0, waiting)]
+    reports = [{"batchId": batch, "numInputRows": rows, "durationMs": parts} for batch, rows, parts in progress]
     assert [each["numInputRows"] for each in new_batches(reports, -1)] == [0, 7, 5]
     assert [each["numInputRows"] for each in new_batches(reports, 1)] == [5]
     assert new_batches(reports, 2) == []
 
 
-def test_lag_is_what_was_there_and_not_read() -> None:
+def test_lag_is_the_number_of_unread_records() -> None:
     assert lag_of(REPORT) == 5
     assert lag_of({"sources": [{"endOffset": {"row": 3}, "latestOffset": {"row": 9}}]}) is None
     assert lag_of({"sources": [{"endOffset": "text", "latestOffset": None}]}) is None
@@ -173,7 +173,7 @@ def test_a_ctrl_c_while_spark_starts_is_a_wish_and_no_interruption() -> None:
 
 
 class FakeQuery:
-    """A query that goes through statuses, one with every look, and may fail after the last."""
+    """A query that goes through statuses, one at every read, and may fail after the last."""
 
     def __init__(self, *messages: str, error: str = "") -> None:
         self.name = "q"
@@ -215,7 +215,7 @@ def test_a_query_that_fails_for_another_reason_is_not_started_again() -> None:
     assert not started(lambda: next(starts)).isActive
 
 
-def test_a_machine_that_is_too_busy_is_told_as_such(tmp_path: Path) -> None:
+def test_a_machine_that_is_too_busy_is_reported_as_such(tmp_path: Path) -> None:
     late: Any = [FakeQuery(error=LATE_WORKER)]
     registry = Registry(tmp_path)
     watch = Watch(registry, state())
@@ -270,10 +270,10 @@ def test_a_file_of_several_partitions_is_sent_alone() -> None:
         (Wanted(time_us_min=50, time_us_end=51), True),
     ],
 )
-def test_files_without_what_is_wanted_are_left_out(wanted: Wanted, expected: bool) -> None:
+def test_files_without_wanted_records_are_omitted(wanted: Wanted, expected: bool) -> None:
     assert wanted.may_hold(file("a", 0, 0, 9, 50)) is expected
 
 
-def test_a_plan_comes_back_from_its_file() -> None:
+def test_a_plan_is_read_back_from_its_file() -> None:
     plan = Plan(root="/r", wanted=Wanted(topics=("t",), offset_min=3), files=(file("a", 0, 0, 9, 1),))
     assert Plan.of_json(json.loads(json.dumps(plan.to_json()))) == plan

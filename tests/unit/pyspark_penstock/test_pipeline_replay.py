@@ -1,4 +1,4 @@
-"""What a replay reads of each kind of table, without Spark: which records, in which order, no faster than it may."""
+"""What a replay reads of each kind of table, without Spark: its records, their order and its rate."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_slice_begins_and_ends_anywhere(table: LakeTable) -> None:
     assert sorted(found, key=lambda each: each[0]) == expected(*range(15))
 
 
-def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="there is nothing at"):
         make_plan(open_table(TableFormat.PARQUET, str(tmp_path / "nothing")), Wanted())
 
@@ -118,7 +118,7 @@ def test_a_file_that_is_gone_is_named(table: LakeTable) -> None:
     plan = make_plan(table, Wanted())
     gone = plan.files[0].path
     table.store.delete(gone)
-    with pytest.raises(LakeError, match="is gone, and this replay was to send it") as refused:
+    with pytest.raises(LakeError, match="is gone, and this replay has yet to send it") as refused:
         values(plan)
     assert gone in str(refused.value)
 
@@ -136,7 +136,7 @@ class Hands:
         return self.seconds
 
 
-def test_a_rate_gives_each_batch_what_has_come_due(tmp_path: Path) -> None:
+def test_a_rate_limits_each_batch_to_the_records_that_are_due(tmp_path: Path) -> None:
     table = open_table(TableFormat.PARQUET, str(tmp_path / "table"))
     put(table, 0, rows(0, 1000, 0))
     plan = make_plan(table, Wanted())

@@ -1,4 +1,4 @@
-"""Declared pipelines: what a file may say, and how it is told what is wrong with it."""
+"""Declared pipelines: valid files, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOOD: dict[str, Any] = {
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """The good file with one key set; None takes it out."""
+    """The valid file with one key set; None removes it."""
     found: Any = copy.deepcopy(GOOD)
     *tables, key = path.split(".")
     inner = found
@@ -50,7 +50,7 @@ def refusal(found: dict[str, Any]) -> str:
     return str(refused.value)
 
 
-def test_a_good_file_says_what_it_means() -> None:
+def test_a_valid_file_is_parsed() -> None:
     spec = parse_spec(GOOD, folder=Path("/here"))
     assert (spec.name, spec.interval_ms, spec.once) == ("orders", 5_000, False)
     assert spec.kafka == {"client.id": "me"}
@@ -89,7 +89,7 @@ def test_a_good_file_says_what_it_means() -> None:
         ("sinks", {}, "sinks: a pipeline writes to at least one"),
         ("sources.orders.schema", None, "sources.orders.schema: values of format json need a schema"),
         ("sources.orders.schema", "id BIGNT", "sources.orders: Option 'value.schema'"),
-        ("sources.orders.watermark", "soon", "sources.orders.watermark: 'soon' is no time such as"),
+        ("sources.orders.watermark", "soon", "sources.orders.watermark: 'soon' is not a time such as"),
         ("sources.orders.event_time", None, "sources.orders.event_time: a watermark needs the column"),
         ("sources.orders.pattern", "o.*", "sources.orders: give topic, topics or pattern, and one of them"),
         ("sources.orders.read_as", "table", "a table is read whole"),
@@ -100,12 +100,12 @@ def test_a_good_file_says_what_it_means() -> None:
         ("steps.more", {"python": "m:f"}, "steps.more.inputs: which views does the function take?"),
         ("steps.more", {"python": "no_such_m:f", "inputs": ["big"]}, "there is no module 'no_such_m'"),
         ("steps.more", {"python": "json:nothing", "inputs": ["big"]}, "the module json has no function 'nothing'"),
-        ("steps.a-b", {"sql": "SELECT 1"}, "'a-b' is no name that SQL can use"),
-        ("pipeline.name", "a b", "pipeline.name: 'a b' is no name"),
+        ("steps.a-b", {"sql": "SELECT 1"}, "'a-b' is not a name that SQL can use"),
+        ("pipeline.name", "a b", "pipeline.name: 'a b' is not a name"),
         ("pipeline", 3, "pipeline: is a table of keys, not a number"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_key(path: str, value: Any, words: str) -> None:
+def test_an_error_names_its_key(path: str, value: Any, words: str) -> None:
     assert words in refusal(changed(path, value))
 
 

@@ -1,4 +1,4 @@
-"""What a query reports about itself becomes metrics, for as long as it runs and a while after."""
+"""Metrics from the progress of a query, while it runs and for some time after."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_queries_and_partitions_are_bounded() -> None:
         ({"a": {"x": 1}}, {}),
     ],
 )
-def test_offsets_of_topics_are_read_and_those_of_other_sources_are_left_alone(offset: Any, expected: Any) -> None:
+def test_offsets_of_topics_are_read_and_those_of_other_sources_are_ignored(offset: Any, expected: Any) -> None:
     assert topic_offsets(offset) == expected
 
 

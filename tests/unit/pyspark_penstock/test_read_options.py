@@ -1,4 +1,4 @@
-"""What a read may be told, and the words in which everything else is refused."""
+"""The options of a read, and the messages with which wrong ones are refused."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def test_kafka_properties_that_mean_something_here_are_used_and_others_let_pass(
         ({"assign": "orders"}, "No topicpartitions to assign as specified value for option 'assign' is 'orders'"),
         ({"assign": '{"a": 0}'}, 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got {"a": 0}'),
         ({"subscribePattern": " "}, "Pattern to subscribe is empty as specified value for option 'subscribePattern'"),
-        ({"subscribePattern": "("}, "Option 'subscribePattern' is no regular expression"),
-        ({"subscribePattern": r"\p{IsGreek}+"}, r"Option 'subscribePattern' has \p{IsGreek}, a property that is not"),
+        ({"subscribePattern": "("}, "Option 'subscribePattern' is not a regular expression"),
+        ({"subscribePattern": r"\p{IsGreek}+"}, r"Option 'subscribePattern' has \p{IsGreek}, an unknown property"),
     ],
 )
-def test_a_wrong_choice_of_topics_is_refused_in_the_connectors_words(options: dict[str, str], words: str) -> None:
+def test_a_wrong_choice_of_topics_is_refused_with_the_connectors_message(options: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError) as refused:
         ReadOptions.of({"kafka.bootstrap.servers": "localhost:9092", **options})
     assert words in str(refused.value)
@@ -118,7 +118,7 @@ def test_a_wrong_choice_of_topics_is_refused_in_the_connectors_words(options: di
         ({"startingOffsetsByTimestamp": "[]"}, 'Expected e.g. {"topicA": {"0": 123456789'),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "No value found for 'GUESS'"),
         ({"includeHeaders": "yes"}, 'For input string: "yes"'),
-        ({"maxTriggerDelay": "soon"}, "'soon' is no time such as"),
+        ({"maxTriggerDelay": "soon"}, "'soon' is not a time such as"),
         ({"columns": "value,colour"}, "Option 'columns': colour is none of key, value"),
         ({"columns": "value,Value"}, "names a column twice"),
         ({"value.format": "xml"}, "Option 'value.format' is one of binary, string, json, avro"),
@@ -140,7 +140,7 @@ def test_a_wrong_option_is_refused_with_a_reason(options: dict[str, str], words:
     assert words in str(refused.value)
 
 
-def test_without_brokers_a_read_is_refused_in_the_connectors_words() -> None:
+def test_without_brokers_a_read_is_refused_with_the_connectors_message() -> None:
     with pytest.raises(ValueError, match=r"Option 'kafka.bootstrap.servers' must be specified for configuring Kafka"):
         ReadOptions.of({"subscribe": "orders"})
 
@@ -169,7 +169,7 @@ def test_without_brokers_a_read_is_refused_in_the_connectors_words() -> None:
         ({"commitGroup": "billing"}, "commitGroup is for streaming queries"),
     ],
 )
-def test_a_batch_refuses_what_only_a_stream_may_be_told(options: dict[str, str], words: str) -> None:
+def test_a_batch_refuses_options_for_streams_alone(options: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError) as refused:
         read(streaming=False, **options)
     assert words in str(refused.value)
@@ -189,7 +189,7 @@ def test_a_stream_has_no_end(name: str, words: str) -> None:
         read(streaming=True, **{name: value})
 
 
-def test_no_secret_is_in_what_is_kept_or_shown() -> None:
+def test_parsed_options_contain_and_show_no_secret() -> None:
     secrets = {"kafka.ssl.key.password": SECRET, "kafka.sasl.jaas.config": f"password={SECRET}"}
     parsed = ReadOptions.of({**MINIMAL, **secrets})
     assert SECRET not in repr(parsed)

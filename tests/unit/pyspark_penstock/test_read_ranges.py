@@ -20,7 +20,7 @@ def offsets_of(found: list[OffsetRange]) -> list[tuple[int, int, int]]:
 
 
 @given(some.dictionaries(places, some.integers(-2, 1 << 62)))
-def test_offsets_come_back_from_their_json(offsets: dict[Place, int]) -> None:
+def test_offsets_are_read_back_from_their_json(offsets: dict[Place, int]) -> None:
     assert from_json(to_json(offsets)) == offsets
 
 
@@ -57,7 +57,9 @@ def test_divided_or_not_every_offset_is_read_once(sizes: list[int], least: int |
 
 
 @given(begun_and_ended, some.integers(1, 20_000))
-def test_a_trigger_takes_about_its_limit_and_always_something(spans: dict[Place, tuple[int, int]], limit: int) -> None:
+def test_a_trigger_reads_about_its_limit_and_at_least_one_record(
+    spans: dict[Place, tuple[int, int]], limit: int
+) -> None:
     start = {place: begun for place, (begun, _) in spans.items()}
     end = {place: begun + size for place, (begun, size) in spans.items()}
     found = limited(limit, start, end)
@@ -67,7 +69,7 @@ def test_a_trigger_takes_about_its_limit_and_always_something(spans: dict[Place,
     assert sum(taken.values()) <= limit + len(spans)
 
 
-def test_bytes_are_shared_by_what_each_partition_would_take_whole() -> None:
+def test_a_byte_limit_is_shared_in_proportion_to_the_size_of_partitions() -> None:
     start, end = {("t", 0): 0, ("t", 1): 0}, {("t", 0): 100, ("t", 1): 100}
     found = weighted(5_500, start, end, {("t", 0): 100.0, ("t", 1): 10.0})
     assert found == {("t", 0): 50, ("t", 1): 50}

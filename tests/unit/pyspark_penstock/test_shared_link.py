@@ -1,4 +1,4 @@
-"""Links that a worker keeps from task to task: what is kept, and what never is."""
+"""Links that a worker keeps from task to task."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class HandClock:
         return self.seconds
 
 
-class Asked:
-    """A broker that counts what it is asked."""
+class CountingBroker:
+    """A broker that counts requests."""
 
     def __init__(self) -> None:
         self.api_keys: list[int] = []
         self.closes_after: int | None = None
 
-    def answer(self, api_key: int, correlation: bytes) -> bytes | None:
+    def respond(self, api_key: int, correlation: bytes) -> bytes | None:
         self.api_keys.append(api_key)
         if self.closes_after is not None and len(self.api_keys) > self.closes_after:
             return None
@@ -39,13 +39,13 @@ class Asked:
 
 
 @pytest.fixture
-def asked() -> Asked:
-    return Asked()
+def counting() -> CountingBroker:
+    return CountingBroker()
 
 
 @pytest.fixture
-def broker(asked: Asked) -> Iterator[Scripted]:
-    with scripted_broker(asked.answer) as scripted:
+def broker(counting: CountingBroker) -> Iterator[Scripted]:
+    with scripted_broker(counting.respond) as scripted:
         yield scripted
 
 
@@ -61,21 +61,23 @@ def pool(clock: HandClock) -> Iterator[LinkPool]:
     made.close()
 
 
-def test_the_next_task_is_connected_and_knows_no_leaders(pool: LinkPool, broker: Scripted, asked: Asked) -> None:
+def test_the_next_task_is_connected_and_knows_no_leaders(
+    pool: LinkPool, broker: Scripted, counting: CountingBroker
+) -> None:
     for _ in range(3):
         with pool.link(settings(broker.bootstrap)) as link:
             assert link.leader("orders", 0) == ("h", 9)
     assert broker.connections == 1
-    assert asked.api_keys == [api_versions.API_KEY, *[metadata.API_KEY] * 3]
+    assert counting.api_keys == [api_versions.API_KEY, *[metadata.API_KEY] * 3]
 
 
-def test_an_assumed_leader_is_not_asked_for_until_it_is_forgotten(
-    pool: LinkPool, broker: Scripted, asked: Asked
+def test_an_assumed_leader_is_not_looked_up_until_it_is_forgotten(
+    pool: LinkPool, broker: Scripted, counting: CountingBroker
 ) -> None:
     with pool.link(settings(broker.bootstrap)) as link:
         link.assume_leader("orders", 0, ("planned", 1))
         assert link.leader("orders", 0) == ("planned", 1)
-        assert asked.api_keys == []
+        assert counting.api_keys == []
         link.forget()
         assert link.leader("orders", 0) == ("h", 9)
     with pool.link(settings(broker.bootstrap)) as link:
@@ -96,8 +98,8 @@ def test_a_task_that_fails_leaves_no_connection(pool: LinkPool, broker: Scripted
     assert broker.connections == 3
 
 
-def test_a_connection_with_an_answer_on_its_way_is_not_used_again(
-    pool: LinkPool, broker: Scripted, asked: Asked
+def test_a_connection_with_a_pending_response_is_not_reused(
+    pool: LinkPool, broker: Scripted, counting: CountingBroker
 ) -> None:
     with pool.link(settings(broker.bootstrap)) as link:
         link.topics(["orders"])
@@ -110,16 +112,16 @@ def test_a_connection_with_an_answer_on_its_way_is_not_used_again(
 
 
 def test_a_connection_that_its_broker_closed_meanwhile_is_made_again(
-    pool: LinkPool, broker: Scripted, asked: Asked
+    pool: LinkPool, broker: Scripted, counting: CountingBroker
 ) -> None:
     with pool.link(settings(broker.bootstrap)) as link:
         link.topics(["orders"])
         [channel] = vars(link)["_channels"].values()
-        asked.closes_after = len(asked.api_keys)
+        counting.closes_after = len(counting.api_keys)
         channel.socket.sendall(b"\0\0\0\x0a" + bytes(10))
         channel.socket.setblocking(True)
         channel.socket.recv(1, 2)
-    asked.closes_after = None
+    counting.closes_after = None
     with pool.link(settings(broker.bootstrap)) as link:
         assert link.leader("orders", 0) == ("h", 9)
     assert broker.connections == 2

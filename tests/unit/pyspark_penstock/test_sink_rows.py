@@ -1,4 +1,4 @@
-"""A table's columns: what is refused by its schema, and what a row says."""
+"""A table's columns: refused schemas, and the records of rows."""
 
 from array import array
 from typing import Any
@@ -63,7 +63,9 @@ def schema(text: str) -> StructType:
         ),
     ],
 )
-def test_a_wrong_schema_is_refused_in_the_words_of_sparks_connector(columns: str, topic: str | None, says: str) -> None:
+def test_a_wrong_schema_is_refused_with_the_message_of_sparks_connector(
+    columns: str, topic: str | None, says: str
+) -> None:
     with pytest.raises(WrongSchema) as refused:
         check_schema(schema(columns), topic)
     assert str(refused.value) == says
@@ -80,13 +82,13 @@ def test_a_wrong_schema_is_refused_in_the_words_of_sparks_connector(columns: str
         ),
     ],
 )
-def test_the_column_of_timestamps_has_to_be_there_and_of_their_type(columns: str, says: str) -> None:
+def test_the_timestamp_column_must_exist_and_be_a_timestamp(columns: str, says: str) -> None:
     with pytest.raises(WrongSchema) as refused:
         check_schema(schema(columns), "t", "at")
     assert str(refused.value) == says
 
 
-def test_a_timestamp_column_is_looked_at_only_when_asked_for() -> None:
+def test_a_timestamp_column_is_used_only_with_the_option() -> None:
     batch = pa.record_batch({"value": ["x"], "timestamp": pa.array([1_000_000], pa.timestamp("us", "UTC"))})
 
     check_schema(schema("timestamp:int value:string"), "t")
@@ -124,7 +126,7 @@ def test_slices_nulls_and_topics_are_read_where_they_are() -> None:
 
 
 def headers_of(column: Any) -> list[list[tuple[str, bytes | None]]]:
-    """The headers of the records that rows with this column become."""
+    """The headers of the records of rows with this column."""
     found = record_columns(pa.record_batch({"value": ["v"] * len(column), "headers": column}), "t", now_ms=1)
     records = RecordsOfPartition()
     add_rows([records], array("i", [0]) * len(column), found.times, None, found.values, found.headers, 0, 1 << 20)

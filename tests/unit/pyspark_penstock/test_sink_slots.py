@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_penstock.slots import SLOTS_MAX, Look, NoSlot, Take, slot_steps
+from pyspark_penstock.slots import SLOTS_MAX, CheckSlot, NoSlot, TakeSlot, slot_steps
 
 
 @dataclass
@@ -49,26 +49,26 @@ class Coordinator:
 
 
 def program(
-    attempt: Attempt, coordinator: Coordinator, steps: Generator[Look | Take, bool, int]
+    attempt: Attempt, coordinator: Coordinator, steps: Generator[CheckSlot | TakeSlot, bool, int]
 ) -> Generator[None, None, None]:
-    """An attempt from its look at a slot to its report; yields where other attempts may come between."""
+    """An attempt from its check of a slot to its report; yields where other attempts may run."""
     step = next(steps)
     while True:
-        if isinstance(step, Look):
-            answer = coordinator.of(step.slot).open_by is not None
+        if isinstance(step, CheckSlot):
+            result = coordinator.of(step.slot).open_by is not None
         else:
             epoch = coordinator.init(step.slot)
             yield
             slot = coordinator.of(step.slot)
-            answer = slot.epoch != epoch
-            if not answer:
+            result = slot.epoch != epoch
+            if not result:
                 slot.open_by = attempt.number
                 attempt.slot = step.slot
         # A look and the request that follows it come one after the other: see the module's docstring for a stall.
-        if not (isinstance(step, Look) and not answer):
+        if not (isinstance(step, CheckSlot) and not result):
             yield
         try:
-            step = steps.send(answer)
+            step = steps.send(result)
         except StopIteration:
             break
     for _ in range(2):
@@ -79,9 +79,9 @@ def program(
     attempt.is_reported = True
 
 
-def naive(first: int) -> Generator[Look | Take, bool, int]:
+def naive(first: int) -> Generator[CheckSlot | TakeSlot, bool, int]:
     """The attempt number alone."""
-    is_fenced = yield Take(first)
+    is_fenced = yield TakeSlot(first)
     assert not is_fenced
     return first
 
@@ -113,8 +113,8 @@ def test_no_attempt_aborts_what_another_writes_or_has_reported(chance: random.Ra
     assert len({each.slot for each in reported}) == len(reported)
 
 
-def test_the_attempt_number_alone_would_not_do() -> None:
-    """The schedule finds what slots are for."""
+def test_the_attempt_number_alone_is_not_enough() -> None:
+    """The same schedules fail without slots."""
     assert any(schedule(random.Random(seed), naive)[1].aborted for seed in range(50))
 
 
@@ -134,7 +134,7 @@ def test_slots_are_used_again_when_their_transactions_have_ended() -> None:
 def test_a_task_whose_slots_are_all_open_says_so() -> None:
     steps = slot_steps(3)
     looked = [next(steps), *(steps.send(True) for _ in range(SLOTS_MAX - 1))]
-    assert looked == [Look(slot) for slot in range(3, 3 + SLOTS_MAX)]
+    assert looked == [CheckSlot(slot) for slot in range(3, 3 + SLOTS_MAX)]
 
     with pytest.raises(NoSlot, match=r"kafka\.transaction\.timeout\.ms"):
         steps.send(True)

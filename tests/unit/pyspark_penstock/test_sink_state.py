@@ -1,4 +1,4 @@
-"""What a sink remembers, and which run may change it: every decision is a function of the state."""
+"""The state of a sink, and which run may change it: every decision is a function of the state."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ from penstock.model.generated_errors import InvalidTransactionTimeout
 from pyspark_penstock.batch_identity import BatchOffsets
 from pyspark_penstock.link import BrokerLink, LinkSettings
 from pyspark_penstock.sink_state import (
-    Answer,
+    BatchAction,
     Claim,
     Content,
     Decided,
@@ -77,7 +77,7 @@ def test_a_later_batch_without_a_state_is_an_error_and_not_a_second_copy() -> No
     assert taken_over(None, batch=7, begin=True).generation == 1
 
 
-def test_every_run_has_a_generation_of_its_own_and_keeps_what_is_decided() -> None:
+def test_every_run_has_a_generation_of_its_own_and_keeps_decided_batches() -> None:
     now = taken_over(DECIDED, batch=5)
 
     assert (now.generation, now.run) == (3, "run-b")
@@ -90,26 +90,26 @@ def test_a_checkpoint_that_is_older_than_the_output_is_refused() -> None:
 
 
 @pytest.mark.parametrize("state", [DECIDED, replace(DECIDED, lost=(1,))])
-def test_a_batch_that_is_partly_in_is_not_passed_over(state: SinkState) -> None:
-    with pytest.raises(PartlyIn, match="batch 4 is partly in"):
+def test_a_partly_committed_batch_is_not_skipped(state: SinkState) -> None:
+    with pytest.raises(PartlyIn, match="batch 4 is partly committed"):
         taken_over(state, batch=5, outcome=Outcome(lost=(1,)))
     assert taken_over(state, batch=4, outcome=Outcome(lost=(1,))).lost == (1,)
 
 
 @pytest.mark.parametrize("batch", [4, 5])
-def test_a_batch_whose_outcome_is_unknown_stops_the_query_until_a_user_answers(batch: int) -> None:
+def test_a_batch_with_an_unknown_outcome_stops_the_query_until_it_is_resolved(batch: int) -> None:
     unknown = Outcome(unknown=(1,))
 
     with pytest.raises(OutcomeUnknown, match=r"tasks \[1\].*resolveBatch to 4:skip"):
         taken_over(DECIDED, batch=batch, outcome=unknown)
     with pytest.raises(OutcomeUnknown):
-        taken_over(DECIDED, batch=batch, outcome=unknown, resolution=Resolution(batch=3, answer=Answer.SKIP))
-    skipped = taken_over(DECIDED, batch=batch, outcome=unknown, resolution=Resolution(batch=4, answer=Answer.SKIP))
+        taken_over(DECIDED, batch=batch, outcome=unknown, resolution=Resolution(batch=3, action=BatchAction.SKIP))
+    skipped = taken_over(DECIDED, batch=batch, outcome=unknown, resolution=Resolution(batch=4, action=BatchAction.SKIP))
     assert skipped.decided == replace(BATCH, is_complete=True)
 
 
 def test_a_user_may_have_a_batch_written_again_once() -> None:
-    write = Resolution(batch=4, answer=Answer.WRITE)
+    write = Resolution(batch=4, action=BatchAction.WRITE)
 
     undone = taken_over(DECIDED, batch=4, resolution=write)
     assert (undone.batch, undone.resolved) == (-1, 4)
@@ -159,7 +159,7 @@ def offsets(start: str, end: str, planned: int = 1) -> BatchOffsets:
         ({}, {"content": Content(12, 1)}, False),
         ({"offsets": offsets("a", "b")}, {}, True),
         ({"offsets": offsets("a", "b")}, {"content": Content(11, 197)}, False),
-        # With them the plan decides, whatever the rows.
+        # With offsets the plan decides, not the rows.
         ({"offsets": offsets("a", "b")}, {"offsets": offsets("a", "b"), "content": Content(1, 1)}, True),
         ({"offsets": offsets("a", "b")}, {"offsets": offsets("a", "c")}, False),
         ({"offsets": offsets("a", "b")}, {"offsets": offsets("c", "b")}, False),
@@ -179,7 +179,7 @@ def offsets(start: str, end: str, planned: int = 1) -> BatchOffsets:
         ({"content": None, "output": ""}, {"content": Content(11, 197)}, False),
     ],
 )
-def test_only_the_same_batch_is_passed_over(known: dict[str, object], new: dict[str, object], is_same: bool) -> None:
+def test_only_the_same_batch_is_skipped(known: dict[str, object], new: dict[str, object], is_same: bool) -> None:
     state = replace(DECIDED, decided=replace(BATCH, **known))  # type: ignore[arg-type]
     again = replace(REPLAY, **new)  # type: ignore[arg-type]
 
@@ -188,7 +188,7 @@ def test_only_the_same_batch_is_passed_over(known: dict[str, object], new: dict[
     else:
         with pytest.raises(OtherBatch, match="resolveBatch to 4:write"):
             decide(state, 2, again)
-        skipped = decide(state, 2, again, Resolution(batch=4, answer=Answer.SKIP))
+        skipped = decide(state, 2, again, Resolution(batch=4, action=BatchAction.SKIP))
         assert skipped.batch == 4
 
 
@@ -213,9 +213,9 @@ def test_a_second_output_is_refused_in_a_replay_too() -> None:
         decide(replayed, 2, second)
 
 
-def test_a_batch_that_was_written_because_a_user_said_so_is_not_written_by_its_replay() -> None:
+def test_a_batch_written_by_resolve_batch_is_not_written_by_its_replay() -> None:
     state = replace(DECIDED, decided=replace(BATCH, offsets=offsets("a", "b")))
-    write = Resolution(batch=5, answer=Answer.WRITE)
+    write = Resolution(batch=5, action=BatchAction.WRITE)
 
     written = decide(state, 2, replace(BATCH, batch=5, offsets=offsets("x", "c")), write)
 
@@ -223,7 +223,7 @@ def test_a_batch_that_was_written_because_a_user_said_so_is_not_written_by_its_r
 
 
 def test_a_user_may_say_that_a_batch_is_in_of_which_the_sink_has_no_state() -> None:
-    skip = Resolution(batch=7, answer=Answer.SKIP)
+    skip = Resolution(batch=7, action=BatchAction.SKIP)
 
     for state, query in ((None, "q"), (DECIDED, "other")):
         with pytest.raises(SinkError):
@@ -237,14 +237,14 @@ def test_a_user_may_say_that_a_batch_is_in_of_which_the_sink_has_no_state() -> N
         assert taken_over(state, batch=6, query=query, begin=True, resolution=skip).batch in (-1, 4)
     assert taken_over(DECIDED, batch=7, begin=True, resolution=skip).batch == 4
     for state, query in ((None, "q"), (DECIDED, "other")):
-        left = Resolution(batch=0, answer=Answer.SKIP)
+        left = Resolution(batch=0, action=BatchAction.SKIP)
         assert taken_over(state, batch=0, query=query, begin=True, resolution=left).batch == -1
 
 
-def test_an_answer_that_was_taken_is_not_offered_again() -> None:
+def test_an_action_that_took_effect_is_not_offered_again() -> None:
     state = replace(DECIDED, resolved=4)
 
-    with pytest.raises(OtherBatch, match=r"4:write was taken before.*another sinkId.*resolveBatch to 4:skip"):
+    with pytest.raises(OtherBatch, match=r"4:write has taken effect.*another sinkId.*resolveBatch to 4:skip"):
         decide(state, 2, replace(REPLAY, content=Content(1, 1)))
 
 
@@ -256,9 +256,9 @@ def test_a_decision_that_was_repeated_finds_its_own_transactions() -> None:
     assert decide(state, 2, new) == state
 
 
-def test_a_query_that_takes_over_a_sink_has_its_own_answers() -> None:
+def test_a_query_that_takes_over_a_sink_has_its_own_resolutions() -> None:
     taken = taken_over(replace(DECIDED, resolved=4), batch=0, query="other", begin=True)
-    write = Resolution(batch=4, answer=Answer.WRITE)
+    write = Resolution(batch=4, action=BatchAction.WRITE)
     decided = decide(taken, taken.generation, replace(BATCH, generation=taken.generation))
 
     assert taken_over(decided, batch=4, query="other", resolution=write).resolved == 4
@@ -266,8 +266,8 @@ def test_a_query_that_takes_over_a_sink_has_its_own_answers() -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome(lost=(1,)), Outcome(unknown=(1,))])
-def test_an_answer_that_would_not_help_is_not_offered(outcome: Outcome) -> None:
-    """Spark runs batch 5: it will not give the rows of batch 4 again."""
+def test_an_action_that_would_not_help_is_not_offered(outcome: Outcome) -> None:
+    """Spark runs batch 5 and will not produce the rows of batch 4 again."""
     with pytest.raises(SinkError, match="4:skip") as refused:
         taken_over(DECIDED, batch=5, outcome=outcome)
 
@@ -287,11 +287,11 @@ def test_lost_transactions_of_a_decided_batch_are_decided_again() -> None:
 def test_a_batch_with_lost_transactions_is_whole_only_when_all_of_them_are_written_again() -> None:
     broken = replace(DECIDED, generation=3, run="run-b", lost=(0, 1))
 
-    with pytest.raises(SinkError, match=r"batch 4 is partly in: the transactions of tasks \[0\]"):
+    with pytest.raises(SinkError, match=r"batch 4 is partly committed: the transactions of tasks \[0\]"):
         decide(broken, 3, replace(REPLAY, written=WRITTEN[1:]))
 
 
-def test_what_is_void_cannot_be_decided() -> None:
+def test_a_void_generation_cannot_decide() -> None:
     dead = void(DECIDED, 5, 2)
 
     assert dead is not None
@@ -324,7 +324,7 @@ def written_by(tasks: int, chance: random.Random) -> tuple[Written, ...]:
     lost=st.lists(st.integers(0, 5000), max_size=5).map(tuple),
     known=st.booleans(),
 )
-def test_a_state_survives_its_pieces_whatever_larger_state_was_there(
+def test_a_state_is_decoded_from_its_pieces_after_a_larger_state(
     tasks: int, batch: int, lost: tuple[int], known: bool
 ) -> None:
     decided = replace(
@@ -354,7 +354,7 @@ def test_a_state_of_the_first_version_is_read() -> None:
     ]
 
 
-def test_a_state_of_a_later_version_is_refused_with_words() -> None:
+def test_a_state_of_a_later_version_is_refused_with_a_reason() -> None:
     piece = "1:" + base64.b64encode(zlib.compress(json.dumps({"version": 3}).encode())).decode()
 
     with pytest.raises(SinkError, match="version 3"):
@@ -371,32 +371,32 @@ def test_as_many_tasks_as_are_let_through_fit_and_those_of_a_usual_batch_with_th
 
 
 def test_a_state_that_grows_while_it_is_read_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that needs more pieces than the first request asks for is read by a second; it may have changed by then."""
+    """A state with more pieces than the first request reads needs a second; it may have changed by then."""
     states = [
         replace(DECIDED, decided=replace(BATCH, written=written_by(tasks, random.Random(2))))
         for tasks in (9000, 16_000)
     ]
-    answers = [dict(zip(PIECE_PARTITIONS, encode_state(each), strict=False)) for each in states]
-    assert MARKS_FROM < len(answers[0]) < len(answers[1])
+    responses = [dict(zip(PIECE_PARTITIONS, encode_state(each), strict=False)) for each in states]
+    assert MARKS_FROM < len(responses[0]) < len(responses[1])
     store = SinkStore(BrokerLink(LinkSettings(bootstrap="localhost:1")), SinkNames(sink="s"), "ledger")
-    asked: list[int] = []
+    requested: list[int] = []
 
     def changing(partitions: list[int]) -> dict[int, tuple[int, str]]:
-        asked.append(len(partitions))
-        answer = answers[min(len(asked), 2) - 1]
-        return {each: (5, answer[each]) for each in partitions if each in answer}
+        requested.append(len(partitions))
+        response = responses[min(len(requested), 2) - 1]
+        return {each: (5, response[each]) for each in partitions if each in response}
 
     monkeypatch.setattr(store, "_offsets", changing)
 
     assert store.read() == states[1]
-    assert len(asked) == 3
+    assert len(requested) == 3
 
 
 def test_brokers_that_allow_only_short_transactions_keep_states_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    requested: list[int] = []
 
     def strict(_: BrokerLink, name: str, timeout_ms: int) -> Producer:
-        asked.append(timeout_ms)
+        requested.append(timeout_ms)
         if timeout_ms > 30_000:
             raise InvalidTransactionTimeout("transaction.max.timeout.ms")
         return Producer(transactional_id=name, producer_id=1, epoch=0)
@@ -405,7 +405,7 @@ def test_brokers_that_allow_only_short_transactions_keep_states_too(monkeypatch:
 
     SinkStore(BrokerLink(LinkSettings(bootstrap="localhost:1")), SinkNames(sink="s"), "ledger").touch()
 
-    assert asked == [60_000, 10_000]
+    assert requested == [60_000, 10_000]
 
 
 def test_more_tasks_than_a_state_can_name_are_refused() -> None:
@@ -413,7 +413,7 @@ def test_more_tasks_than_a_state_can_name_are_refused() -> None:
         encode_state(replace(DECIDED, decided=replace(BATCH, written=written_by(400_000, random.Random(3)))))
 
 
-def test_a_transactional_id_tells_its_generation() -> None:
+def test_a_transactional_id_has_its_generation() -> None:
     names = SinkNames(sink="orders-g7")
 
     assert names.generation_of(names.transactional_id(12, 3, 0)) == 12
@@ -421,7 +421,7 @@ def test_a_transactional_id_tells_its_generation() -> None:
     assert names.generation_of("orders-g7") is None
 
 
-def test_a_sink_does_not_take_another_ones_transactions_for_its_own() -> None:
+def test_a_sink_does_not_mistake_another_sinks_transactions_for_its_own() -> None:
     other = SinkNames(sink="orders-g7").transactional_id(1, 0, 0)
 
     assert SinkNames(sink="orders").generation_of(other) is None

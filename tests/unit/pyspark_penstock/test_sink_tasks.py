@@ -1,4 +1,4 @@
-"""What a task of the sink costs beside its rows."""
+"""The overhead of a task of the sink."""
 
 import gc
 from collections.abc import Iterator
@@ -7,15 +7,15 @@ from typing import cast
 import pytest
 from pyspark import TaskContext
 
-from pyspark_penstock.sink import Assignment, TaskDone
+from pyspark_penstock.sink import SinkBatch, TaskDone
 from pyspark_penstock.write_options import AT_LEAST_ONCE, EXACTLY_ONCE, WriteOptions
 from pyspark_penstock.writer import written_by_task
 
-FRESH = Assignment(sink="sink-1", batch=0, run="run-1", query="sink-1", is_fresh=True)
+FRESH = SinkBatch(sink="sink-1", batch=0, run="run-1", query="sink-1", is_fresh=True)
 
 
 class FirstTask:
-    """The part of Spark's task context that a writer looks at."""
+    """The part of Spark's task context that a writer reads."""
 
     def partitionId(self) -> int:
         return 0
@@ -45,7 +45,7 @@ def test_a_task_of_a_new_table_without_rows_needs_no_broker() -> None:
 
 @pytest.mark.usefixtures("nothing_exempted")
 @pytest.mark.parametrize("delivery", [EXACTLY_ONCE, AT_LEAST_ONCE])
-def test_what_is_imported_is_not_walked_when_a_worker_collects_after_a_written_task(delivery: str) -> None:
+def test_imports_are_exempt_from_a_workers_collection_after_a_written_task(delivery: str) -> None:
     assert gc.get_freeze_count() == 0
     write_nothing(delivery=delivery)
     assert gc.get_freeze_count() > 0

@@ -1,6 +1,6 @@
-"""A sink walked at random: drivers die anywhere, tasks run twice, batches are replayed, transactions time out or are
-forgotten, checkpoints are restored and copied. Nothing is lost, nothing doubled, or the query stops where a user's own
-action or the brokers' forgetting has made more impossible. Each rule that is taken away is caught.
+"""Random walks of a sink: drivers die anywhere, tasks run twice, batches are replayed, transactions time out or are
+forgotten, checkpoints are restored and copied. Nothing is lost or duplicated, or the query stops because a user's
+action or the expiry of ids made that impossible. Without any one of the rules a walk fails.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Transaction:
     status: str = OPEN
     is_forgotten: bool = False
     is_replaced: bool = False
-    """A later batch uses the id: its end can no longer be asked for."""
+    """A later batch uses the id: the outcome can no longer be looked up."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Checkpoint:
 
 @dataclass
 class Run:
-    """One run of the query, and where it stands in its batch."""
+    """One run of the query, and its progress in its batch."""
 
     name: str
     checkpoint: Checkpoint
@@ -83,7 +83,7 @@ class Run:
 
 
 class Violation(AssertionError):
-    """Rows are lost or doubled, or a query stopped without a reason."""
+    """Rows are lost or duplicated, or a query stopped without a reason."""
 
 
 class Walk:
@@ -294,7 +294,7 @@ class Walk:
             raise Violation(f"doubled: {doubled}")
 
     def check_end(self) -> None:
-        """The query runs to its end: everything up to there is in."""
+        """Run the query to its end: all rows up to there are committed."""
         for _ in range(400):
             if self.stopped:
                 return
@@ -343,12 +343,12 @@ def walk(chance: random.Random) -> None:
 
 @settings(max_examples=400)
 @given(chance=st.randoms(use_true_random=False))
-def test_nothing_is_lost_and_nothing_doubled_whatever_happens(chance: random.Random) -> None:
+def test_no_sequence_of_failures_loses_or_duplicates_rows(chance: random.Random) -> None:
     walk(chance)
 
 
 def without(name: str, patch: pytest.MonkeyPatch) -> None:
-    """Take one rule away."""
+    """Disable one rule."""
     claim, decide = sink_state.claim, sink_state.decide
 
     def losing(state: SinkState | None, by: Claim, outcome: Outcome) -> SinkState:
@@ -391,7 +391,7 @@ def without(name: str, patch: pytest.MonkeyPatch) -> None:
         "a complete batch is noted",
     ],
 )
-def test_each_rule_that_is_taken_away_is_missed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_one_rule_the_walk_fails(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without(rule, monkeypatch)
 
     for seed in range(3000):

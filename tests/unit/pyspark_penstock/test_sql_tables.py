@@ -1,4 +1,4 @@
-"""The SQL by which topics become views: names, columns, quotes, refusals."""
+"""The SQL that registers topics as views: names, columns, quotes, refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TYPED = {"value.format": "json", "value.schema": "id bigint, `the name` string, 
 
 
 class Session:
-    """Takes down what it is asked."""
+    """Records the statements it gets."""
 
     def __init__(self) -> None:
         self.statements: list[str] = []
@@ -87,7 +87,7 @@ def test_names_that_sql_would_want_quoted_are_mapped_and_can_be_chosen() -> None
         ),
     ],
 )
-def test_what_cannot_be_registered_is_refused_before_anything_is(topics: list[str], how: Any, message: str) -> None:
+def test_a_wrong_table_is_refused_before_any_view_is_registered(topics: list[str], how: Any, message: str) -> None:
     session = Session()
 
     with pytest.raises(WrongOption, match=message):

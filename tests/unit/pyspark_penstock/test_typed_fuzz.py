@@ -1,4 +1,4 @@
-"""No value fails a query: whatever bytes a topic holds, a row is a value or a reason."""
+"""No value fails a query: for any bytes in a topic, a row is a value or a reason."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_the_fast_and_the_exact_way_of_one_leaf_agree(kind: str, text: str, in_a
 @example("a int", b'{"b": "\xff", "a": 2}')
 @example("a timestamp", b'{"a": "0000-06-01T00:00:00Z"}')
 @example("a decimal(6,2)", b'{"a": 1e3}')
-def test_what_the_fast_way_accepts_means_the_same_as_in_the_exact_one(schema: str, raw: bytes) -> None:
+def test_the_fast_reader_has_the_results_of_the_exact_reader(schema: str, raw: bytes) -> None:
     agree(schema, raw)
 
 
@@ -253,12 +253,12 @@ def test_a_scanned_leaf_means_the_same_as_in_the_exact_way(kind: str, found: lis
 @example("a double", [b'{"a": -0}', b'{"a": -0.0}', b'{"a": 5e-324}', b'{"a": 0.1e-22}', b'{"a": 9007199254740993}'])
 @example("a bigint", [b'{"a": 9223372036854775807}', b'{"a": -9223372036854775808}', b'{"a": 9223372036854775808}'])
 @example("a decimal(6,2)", [b'{"a": 9999.995}', b'{"a": -0.005}', b'{"a": "1.5"}', b'{"a": "01.5"}', b'{"a": 1e0}'])
-def test_what_is_scanned_means_the_same_as_in_the_exact_way(schema: str, raws: list[bytes | None]) -> None:
+def test_the_scanner_has_the_results_of_the_exact_reader(schema: str, raws: list[bytes | None]) -> None:
     scanned_as_exact(schema, raws)
 
 
 def scanned_as_exact(text: str, raws: list[bytes | None]) -> None:
-    """Whatever the scanner takes is what the exact reader reads; nulls are neither taken nor refused."""
+    """The scanner accepts only values with the exact reader's result; nulls are neither accepted nor rejected."""
     raws = [raw for raw in raws if raw is None or is_text(raw)]
     schema = json_struct(text)
     arrow = arrow_type(schema.spark_type)

@@ -1,4 +1,4 @@
-"""Values with a type: what fits its schema is taken whole, what does not has a reason."""
+"""Typed values: a value that fits its schema is parsed whole, any other has a reason."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_json_value_becomes_a_row_of_its_schema() -> None:
     }
 
 
-def test_fields_that_are_missing_are_null_and_a_string_takes_the_json_of_anything() -> None:
+def test_missing_fields_are_null_and_a_string_column_takes_any_json() -> None:
     rows, reasons = parse([b"{}", b'{"name": {"a": 1.5}}'], "json", "id bigint, name string")
     assert reasons == [None, None]
     assert rows == [{"id": None, "name": None}, {"id": None, "name": '{"a": 1.5}'}]
@@ -95,12 +95,12 @@ def test_fields_that_are_missing_are_null_and_a_string_takes_the_json_of_anythin
         (b'{"id": 9223372036854775808}', "id does not fit 64 bits"),
         (b'{"id": NaN}', "no JSON: invalid character"),
         (b'{"price": 123456.78}', "price does not fit decimal(6,2)"),
-        (b'{"price": "much"}', "price is no number of decimal(6,2)"),
+        (b'{"price": "much"}', "price is not a number of decimal(6,2)"),
         (b'{"at": "noon"}', "at does not parse"),
         (b'{"day": "2026-13-01"}', "day does not parse"),
         (b'{"tags": [[1], {"a"]}', "no JSON: "),
         (b'{"place": {"x": "1"}}', "place.x is a string"),
-        (b'{"raw": "%"}', "raw is no base64"),
+        (b'{"raw": "%"}', "raw is not base64"),
         (b"\xff\xfe", "no UTF-8: invalid start byte at byte 0"),
     ],
 )
@@ -158,7 +158,7 @@ def test_json_is_read_as_spark_reads_it(schema: str, text: str, value: Any) -> N
         ("a double", "1e400", "a does not fit double"),
         ("a float", "1e39", "a does not fit float"),
         ("a decimal(12,2)", "1e999999", "a does not fit decimal(12,2)"),
-        ("a decimal(12,2)", '"sNaN"', "a is no number of decimal(12,2)"),
+        ("a decimal(12,2)", '"sNaN"', "a is not a number of decimal(12,2)"),
         ("a timestamp", "1794823200000", "a is not within the years 1 to 9999: a number is seconds since 1970"),
         ("a timestamp", '"0001-01-01T00:00:00+23:59"', "a is not within the years 1 to 9999"),
         ("a timestamp", '"2026-W47-1"', "a does not parse as a timestamp"),
@@ -170,7 +170,7 @@ def test_json_is_read_as_spark_reads_it(schema: str, text: str, value: Any) -> N
         ("a map<string, int>", '{"k": 1.5}', "a{} is a number with a fraction or an exponent"),
     ],
 )
-def test_what_does_not_fit_has_a_reason_that_names_it(schema: str, text: str, reason: str) -> None:
+def test_a_value_that_does_not_fit_has_a_reason_that_names_the_field(schema: str, text: str, reason: str) -> None:
     assert parse([f'{{"a": {text}}}'.encode()], "json", schema) == ([None], [reason])
 
 
@@ -207,7 +207,7 @@ def test_a_default_that_does_not_fit_its_column_is_refused(schema: str) -> None:
         value_parser(ValueFormat(name="json", schema=schema))
 
 
-def test_a_row_that_does_not_fit_leaves_the_rows_beside_it_alone() -> None:
+def test_a_row_that_does_not_fit_does_not_affect_other_rows() -> None:
     good = [json.dumps({"at": f"2026-01-01T00:00:{number % 60:02}Z", "n": number}).encode() for number in range(1_000)]
     values = list(good)
     values[3], values[500], values[501], values[999] = (
@@ -246,8 +246,8 @@ def record(kind: Any) -> str:
     ("kind", "raw", "reason"),
     [
         ("int", b"\x80\x80\x80\x80\x80\x40", "a: ArrowInvalid"),
-        ("string", b"\x04\xff\xff", "no such Avro: UnicodeDecodeError"),
-        ("string", b"\x03abcdef", "no such Avro: EOFError"),
+        ("string", b"\x04\xff\xff", "not valid Avro: UnicodeDecodeError"),
+        ("string", b"\x03abcdef", "not valid Avro: EOFError"),
         ({"type": "int", "logicalType": "date"}, b"\x80\x84\xaf\x5f", "a: a date is not within the years 1 to 9999"),
         ({"type": "enum", "name": "e", "symbols": ["X", "Y"]}, b"\x01", "has none of the number -1"),
         ({"type": "enum", "name": "e", "symbols": ["X", "Y"]}, b"\x04", "has none of the number 2"),
@@ -256,7 +256,7 @@ def record(kind: Any) -> str:
             b"\x10" + (10**15).to_bytes(8, "big"),
             "does not fit in precision",
         ),
-        ({"type": "array", "items": "int"}, b"\x80\xa8\xd6\xb9\x07\x02", "no such Avro: EOFError"),
+        ({"type": "array", "items": "int"}, b"\x80\xa8\xd6\xb9\x07\x02", "not valid Avro: EOFError"),
         ({"type": "map", "values": "int"}, b"\x02\x02k\x80\x80\x80\x80\x80\x40\x00", "a{}: ArrowInvalid"),
     ],
 )
@@ -289,12 +289,12 @@ def test_json_that_is_deep_or_long_is_refused_without_converting_it() -> None:
     ],
 )
 def test_an_array_whose_elements_take_no_bytes_is_refused(kind: Any, words: str) -> None:
-    """A few bytes could say that it has a billion of them."""
+    """A few bytes could declare a billion of them."""
     with pytest.raises(ValueError, match=words):
         AvroSchema.of(record(kind))
 
 
-def test_strings_are_utf_8_and_what_is_not_has_a_reason() -> None:
+def test_strings_are_utf_8_or_have_a_reason() -> None:
     assert parse(["grün".encode(), None], "string") == (["grün", None], [None, None])
     rows, reasons = parse([b"ok", b"\xff"], "string")
     assert rows == ["ok", None]
@@ -319,7 +319,7 @@ def test_an_avro_value_becomes_a_row_of_its_schema() -> None:
     rows, reasons = parse([raw, raw[:-1], raw + b"x", None], "avro", json.dumps(AVRO_ORDER))
     assert rows == [{**value, "counts": [("k", 1)]}, None, None, None]
     assert reasons[0] is None
-    assert "no such Avro" in (reasons[1] or "")
+    assert "not valid Avro" in (reasons[1] or "")
     assert reasons[2] == "1 bytes follow the Avro record"
     assert reasons[3] is None
 
@@ -327,12 +327,12 @@ def test_an_avro_value_becomes_a_row_of_its_schema() -> None:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ("{", "is no Avro schema"),
-        ('"string"', "is no Avro record"),
+        ("{", "is not an Avro schema"),
+        ('"string"', "is not an Avro record"),
         ('{"type": "record", "name": "r", "fields": []}', "has no fields"),
         ('{"type": "record", "name": "r", "fields": [{"name": "a", "type": "null"}]}', "a is of type null"),
         ('{"type": "record", "name": "r", "fields": [{"name": "a", "type": ["int", "string"]}]}', "a is a union"),
-        ('{"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "r"]}]}', "without an end"),
+        ('{"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "r"]}]}', "or recursive"),
     ],
 )
 def test_an_avro_schema_without_a_type_in_spark_is_refused(schema: str, words: str) -> None:
@@ -367,7 +367,7 @@ def test_columns_that_are_none_are_refused(text: str) -> None:
         value_parser(ValueFormat(name="json", schema=text))
 
 
-def test_columns_may_have_what_columns_of_a_table_have() -> None:
+def test_columns_may_have_the_clauses_of_create_table() -> None:
     schema = parse_ddl(
         "id BIGINT NOT NULL COMMENT 'it''s', -- a comment\n `a``b` varchar(5), "
         "c CHAR(2) DEFAULT 'x' COMMENT \"c\" NOT NULL, at timestamp_ntz /* local */, "
@@ -397,12 +397,12 @@ def test_columns_may_have_what_columns_of_a_table_have() -> None:
     ("text", "words"),
     [
         ("a int GENERATED ALWAYS AS (b + 1)", "GENERATED"),
-        ("a date DEFAULT current_date()", "no literal"),
-        ("a int DEFAULT 1 + 2", "no literal"),
+        ("a date DEFAULT current_date()", "is not a literal"),
+        ("a int DEFAULT 1 + 2", "is not a literal"),
         ("a interval day to second", "intervals"),
         ("a variant", "parse_json"),
         ("a varchar", "needs a length"),
-        ("a char(0)", "room for nothing"),
+        ("a char(0)", "is too short"),
         ("a string COLLATE UTF8_LCASE", "COLLATE"),
         ("a int PRIMARY KEY", "constraint"),
         ("a int NOT NULL NOT NULL", "not expected"),
@@ -412,7 +412,7 @@ def test_columns_may_have_what_columns_of_a_table_have() -> None:
         ("a map<int, int>", "must be strings"),
     ],
 )
-def test_columns_that_values_cannot_have_are_refused_with_words(text: str, words: str) -> None:
+def test_columns_that_values_cannot_have_are_refused_with_a_reason(text: str, words: str) -> None:
     with pytest.raises(ValueError) as refused:
         value_parser(ValueFormat(name="json", schema=text))
     assert words in str(refused.value)

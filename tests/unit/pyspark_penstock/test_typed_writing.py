@@ -1,4 +1,4 @@
-"""What the sink encodes, the source reads back equal."""
+"""The source reads back the values that the sink encodes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def columns(draw: some.DrawFn) -> tuple[spark.StructType, Any]:
 
 
 def plain(value: Any) -> Any:
-    """What is equal to itself: NaN as a word, and 0.0 whichever its sign."""
+    """A comparable value: NaN as text, and 0.0 without its sign."""
     match value:
         case dict():
             return {name: plain(each) for name, each in value.items()}
@@ -152,7 +152,7 @@ def test_json_is_written_as_to_json_writes_it() -> None:
     ]
 
 
-def test_an_instant_is_written_in_utc_whatever_the_sessions_zone() -> None:
+def test_an_instant_is_written_in_utc_in_any_session_time_zone() -> None:
     kind = parse_ddl("at timestamp")
     column = pyarrow.array([0], pyarrow.int64()).cast(pyarrow.timestamp("us", "Asia/Tokyo"))
     rows = pyarrow.StructArray.from_arrays([column], names=["at"])
@@ -228,7 +228,7 @@ def test_a_row_that_avro_cannot_hold_is_refused(row: Any, words: str) -> None:
             "value has fields that are not in the option 'value.schema': x",
         ),
         ("n bigint, amount decimal(6,2), at timestamp, kind string", "avro", AVRO, "value.n is of type bigint"),
-        ("`a b` int", "avro", "", "a b is no name in Avro"),
+        ("`a b` int", "avro", "", "a b is not a name in Avro"),
         ("m map<int, int>", "json", "", "must be strings"),
     ],
 )

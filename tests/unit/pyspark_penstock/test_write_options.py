@@ -1,4 +1,4 @@
-"""A writer's options: what is passed on, and what is refused before anything is written."""
+"""A writer's options, and refusals before anything is written."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_producer_properties_are_passed_on() -> None:
     assert (made.transaction_timeout_ms, made.link.client_id, made.timestamp_column) == (1234, "me", "Ordered_at")
 
 
-def test_a_level_of_another_codec_is_left_alone() -> None:
+def test_a_level_of_another_codec_is_ignored() -> None:
     made = WriteOptions.of(BARE | {"kafka.compression.type": "lz4", "kafka.compression.zstd.level": "9"})
 
     assert (made.codec, made.level) == (LZ4, None)
@@ -49,7 +49,7 @@ def test_formats_of_keys_and_values_are_taken() -> None:
         ("value.format", "xml", "'value.format' is one of binary, string, json, avro"),
         ("value.schema", "a int", "needs 'value.format' avro"),
         ("kafka.compresion.type", "lz4", "compresion.type.*misspelt"),
-        ("topics", "a", "'topics' is not one of a writer's"),
+        ("topics", "a", "'topics' is not a writer option"),
         ("kafka.compression.type", "rar", "must be one of none, gzip"),
         ("kafka.acks", "1", "must be 'all'"),
         ("kafka.enable.idempotence", "false", "must be 'true'"),
@@ -64,7 +64,7 @@ def test_formats_of_keys_and_values_are_taken() -> None:
         ("ledgermissing", "perhaps", "must be one of fail, begin"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(name: str, value: str, says: str) -> None:
+def test_wrong_options_are_refused(name: str, value: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         WriteOptions.of(BARE | {name: value})
 

@@ -1,4 +1,4 @@
-"""Quotas: rates over windows, waits, and whose quota it is."""
+"""Quotas: rates over windows, throttle times, and the most specific quota."""
 
 import math
 from typing import Any
@@ -35,7 +35,7 @@ def test_without_any_quota_nothing_is_enabled_or_counted() -> None:
     assert quotas.produce.record("", "anyone", 1e12, 0) == 0
 
 
-def test_a_client_within_its_quota_does_not_wait() -> None:
+def test_a_client_within_its_quota_is_not_throttled() -> None:
     quotas = bytes_quota(100)
 
     assert [quotas.record("", "app", 90, now_ms) for now_ms in range(0, 60_000, 1000)] == [0] * 60
@@ -48,14 +48,14 @@ def test_a_new_client_has_all_windows_but_one_to_spend() -> None:
     assert quotas.value_max("", "app") == 1000
 
 
-def test_the_wait_is_what_brings_the_rate_back_to_the_quota() -> None:
+def test_the_throttle_time_brings_the_rate_back_to_the_quota() -> None:
     quotas = bytes_quota(100)
 
     # 1500 bytes over ten seconds is 150/s; at 100/s they take fifteen.
     assert quotas.record("", "app", 1500, 0) == 5000
 
 
-def test_after_the_wait_the_client_is_within_its_quota_again() -> None:
+def test_after_the_throttle_time_the_client_is_within_its_quota() -> None:
     quotas = bytes_quota(100)
     wait_ms = quotas.record("", "app", 1050, 0)
     assert wait_ms == 500
@@ -63,14 +63,14 @@ def test_after_the_wait_the_client_is_within_its_quota_again() -> None:
     assert quotas.record("", "app", 0, 11_000) == 0
 
 
-def test_usage_older_than_the_windows_is_forgotten() -> None:
+def test_usage_older_than_the_windows_does_not_count() -> None:
     quotas = bytes_quota(100)
     assert quotas.record("", "app", 5000, 0) > 0
 
     assert quotas.record("", "app", 1000, 11_000) == 0
 
 
-def test_usage_taken_back_does_not_count() -> None:
+def test_unrecorded_usage_does_not_count() -> None:
     quotas = bytes_quota(100)
     assert quotas.record("", "app", 2000, 0) > 0
     quotas.unrecord("", "app", 2000, 0)
@@ -78,14 +78,14 @@ def test_usage_taken_back_does_not_count() -> None:
     assert quotas.record("", "app", 1000, 0) == 0
 
 
-def test_a_wait_for_request_time_is_one_window_at_most() -> None:
+def test_a_throttle_for_request_time_is_at_most_one_window() -> None:
     quotas = ClientQuotas(11, 1000)
     quotas.set("request_percentage", QuotaEntity(None, DEFAULT), 1)
 
     assert quotas.request.record("", "app", 5000, 0) == 1000
 
 
-def test_clients_are_counted_apart_under_a_default_quota() -> None:
+def test_clients_have_separate_usage_under_a_default_quota() -> None:
     quotas = bytes_quota(100)
     assert quotas.record("", "one", 2000, 0) > 0
 
@@ -132,7 +132,7 @@ def test_a_changed_quota_applies_to_usage_so_far() -> None:
     assert quotas.record("", "app", 0, 0) > 0
 
 
-def test_idle_clients_are_forgotten_and_clients_are_bounded() -> None:
+def test_idle_clients_are_dropped_and_clients_are_bounded() -> None:
     quotas = bytes_quota(100)
     for client in range(CLIENTS_MAX + 5):
         quotas.record("", f"client-{client}", 1, client)
@@ -166,7 +166,7 @@ def test_the_rate_is_the_sum_of_live_samples_over_the_time_they_span(steps: list
 
 
 @pytest.mark.parametrize("limit", [5e-324, 1e-300, 1e-9])
-def test_a_tiny_quota_makes_a_wait_as_long_as_waits_can_be(limit: float) -> None:
+def test_a_tiny_quota_gives_the_longest_throttle_time(limit: float) -> None:
     quotas = ClientQuotas(11, 1000)
     for kind in KINDS:
         quotas.set(kind, EVERY_CLIENT, limit)
@@ -183,7 +183,7 @@ def test_a_huge_quota_allows_as_much_as_can_be_counted() -> None:
 
 
 @pytest.mark.parametrize("limit", [math.nan, math.inf, -math.inf, 0, -1.0, "many"])
-def test_a_stored_limit_that_no_quota_can_have_is_ignored_and_told(limit: Any) -> None:
+def test_an_invalid_stored_limit_is_ignored_and_returned(limit: Any) -> None:
     quotas = ClientQuotas(11, 1000)
 
     ignored = quotas.follow((("client-id", "app"),), {"producer_byte_rate": limit, "request_percentage": 50.0})
@@ -193,7 +193,7 @@ def test_a_stored_limit_that_no_quota_can_have_is_ignored_and_told(limit: Any) -
     assert quotas.request.limit("", "app") == 50.0
 
 
-def test_a_client_called_default_has_a_quota_of_its_own() -> None:
+def test_a_client_named_default_has_its_own_quota() -> None:
     quotas = ClientQuotas(11, 1000)
     quotas.follow([("client-id", None)], {"producer_byte_rate": 10.0})
 

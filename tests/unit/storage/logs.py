@@ -1,4 +1,4 @@
-"""What the tests of storage share: a clock and a randomness they own, small settings, batches, and logs on any disk."""
+"""Shared by the tests of storage: a manual clock, seeded randomness, settings, batches, and logs on any disk."""
 
 import random
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ FOREVER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Topic settings with Kafka's defaults, free of their lower bounds."""
+    """Topic settings with Kafka's defaults, without their lower bounds."""
 
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     delete_retention_ms: int = 86_400_000
@@ -101,7 +101,7 @@ def log_on(
     high_watermark: int = 0,
     path: str = PATH,
 ) -> Log:
-    """A log over what the disk holds, opened."""
+    """An open log on a disk."""
     disk.make_directory(path, parents=True)
     log_directory = directory or directory_of(disk, home=path.rpartition("/")[0])
     log = Log(
@@ -119,7 +119,7 @@ def log_on(
 
 
 def read_from(log: Log, offset: int, bytes_max: int = 1 << 30, end: int | None = None) -> list[Record]:
-    """The records from an offset on that one slice holds; those of its first batch before the offset are left out."""
+    """The records of one slice from an offset on, without those of its first batch before the offset."""
     found = log.slice(offset, bytes_max, end=log.log_end if end is None else end, at_least_one=True)
     if found is None:
         return []

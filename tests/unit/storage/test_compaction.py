@@ -1,4 +1,4 @@
-"""Compaction against a dictionary: of every key the newest record stays, at its offset."""
+"""Compaction compared with a dictionary: the newest record of every key stays, at its offset."""
 
 import contextlib
 import errno
@@ -33,7 +33,7 @@ KEYS_MAX = 1000
 
 
 def pass_over(log: Log, now_ms: int = 0, *, keys_max: int = KEYS_MAX, stable: int | None = None) -> Compaction | None:
-    """One whole compaction, where one is due."""
+    """Run one compaction, if one is due."""
     due = compaction.plan(log, now_ms, stable=log.log_end if stable is None else stable, keys_max=keys_max)
     if due is not None:
         due.run(log, Trash(log.directory.disk))
@@ -72,7 +72,7 @@ def test_the_newest_segment_is_never_compacted():
     assert [r.value for r in read_all(log)] == [b"old", b"new"]
 
 
-def test_nothing_beyond_the_stable_offset_is_touched():
+def test_records_beyond_the_stable_offset_stay():
     log = log_on(MemDisk(), COMPACT)
     for at in range(10):
         keyed(log, b"k", b"%d" % at)
@@ -83,7 +83,7 @@ def test_nothing_beyond_the_stable_offset_is_touched():
     assert [r.offset for r in read_all(log)] == [3, 4, 5, 6, 7, 8, 9]
 
 
-def test_a_tombstone_stays_for_its_retention_and_then_goes():
+def test_a_tombstone_is_removed_after_its_retention():
     log = log_on(MemDisk(), COMPACT)
     keyed(log, b"k", b"value", timestamp=10)
     keyed(log, b"k", None, timestamp=20)
@@ -106,7 +106,7 @@ def test_a_tombstone_stays_for_its_retention_and_then_goes():
     assert [r.key for r in read_all(log)] == [b"other", b"third"]
 
 
-def test_records_younger_than_the_least_lag_are_spared():
+def test_records_younger_than_the_minimum_lag_stay():
     log = log_on(MemDisk(), Settings(**{**settings_of(COMPACT), "min_compaction_lag_ms": 100}))
     for at in range(6):
         keyed(log, b"k", b"%d" % at, timestamp=at * 100)
@@ -117,7 +117,7 @@ def test_records_younger_than_the_least_lag_are_spared():
     assert [r.offset for r in read_all(log)] == [3, 4, 5]
 
 
-def test_a_log_is_left_alone_until_enough_of_it_is_dirty():
+def test_a_log_is_not_compacted_until_enough_of_it_is_dirty():
     log = log_on(MemDisk(), Settings(**{**settings_of(COMPACT), "min_cleanable_dirty_ratio": 0.5}))
     for at in range(20):
         keyed(log, b"%d" % at, b"x" * 50)
@@ -130,7 +130,7 @@ def test_a_log_is_left_alone_until_enough_of_it_is_dirty():
     assert log.cleaning is None
 
 
-def test_a_record_that_has_waited_too_long_is_compacted_however_clean_the_log_is():
+def test_a_record_older_than_the_maximum_lag_is_compacted_whatever_the_dirty_ratio():
     changed = {"min_cleanable_dirty_ratio": 0.9, "max_compaction_lag_ms": 500, "segment_ms": FOREVER}
     log = log_on(MemDisk(), Settings(**{**settings_of(COMPACT), **changed}))
     for at in range(20):
@@ -172,7 +172,7 @@ def test_small_segments_are_merged_up_to_the_segment_size():
     assert len(read_all(log)) == 40
 
 
-def test_a_batch_keeps_its_codec_and_offsets_when_records_of_it_go():
+def test_a_batch_keeps_its_codec_and_offsets_when_records_are_removed():
     log = log_on(MemDisk(), Settings(**{**settings_of(COMPACT), "segment_bytes_effective": 10_000}))
     put(log, batch_of(b"a" * 100, b"b" * 100, b"c" * 100, keys=[b"1", b"2", b"3"], codec=4))
     put(log, batch_of(b"new", keys=[b"2"]))
@@ -200,7 +200,7 @@ def test_the_last_batch_of_a_producer_stays_without_records():
     assert [r.value for r in read_all(log)] == [b"other"]
 
 
-def test_an_empty_batch_goes_once_its_producer_is_forgotten():
+def test_an_empty_batch_is_removed_once_its_producer_is_forgotten():
     log = log_on(MemDisk(), COMPACT)
     keyed(log, b"k", b"mine", producer_id=7)
     keyed(log, b"k", b"other")
@@ -226,7 +226,7 @@ def marker(producer_id: int, *, commit: bool) -> bytearray:
     return build_marker(commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0)
 
 
-def test_an_aborted_record_does_not_stand_for_its_key():
+def test_an_aborted_record_does_not_replace_an_older_one_of_its_key():
     log = log_on(MemDisk(), COMPACT)
     keyed(log, b"k", b"committed")
     put(log, txn_batch(1, b"k", b"aborted"))
@@ -242,7 +242,7 @@ def test_an_aborted_record_does_not_stand_for_its_key():
     assert txn_index.read(log.directory.disk, path) == [AbortedTxn(1, 1, end, 1)]
 
 
-def test_nothing_is_compacted_while_the_disk_has_no_room_for_a_note_of_what_was_aborted():
+def test_a_log_is_not_compacted_while_a_full_disk_delays_its_transaction_index():
     disk = MemDisk()
     log = log_on(disk, COMPACT)
     keyed(log, b"k", b"committed")
@@ -259,7 +259,7 @@ def test_nothing_is_compacted_while_the_disk_has_no_room_for_a_note_of_what_was_
     assert [r.value for r in read_all(log)[:1]] == [b"committed"]
 
 
-def test_a_marker_nothing_needs_goes_after_the_retention_of_tombstones():
+def test_an_unneeded_marker_is_removed_after_the_retention_of_tombstones():
     log = log_on(MemDisk(), COMPACT)
     put(log, txn_batch(1, b"k", b"v1"))
     put(log, marker(1, commit=True))
@@ -272,14 +272,14 @@ def test_a_marker_nothing_needs_goes_after_the_retention_of_tombstones():
         pass_over(log, now_ms)
         return sum(header.is_control for header in log.view().batches(0))
 
-    # The first pass still meets the record; the second finds the marker alone, and starts its time.
+    # The first pass still reads the record; the second finds the marker alone, and sets its delete horizon.
     assert control_batches(100) == 1
     assert control_batches(200) == 1
     assert control_batches(1199) == 1
     assert control_batches(1200) == 0
 
 
-def test_the_map_is_bounded_in_entries_and_tells_long_keys_apart():
+def test_the_map_is_bounded_in_entries_and_distinguishes_long_keys():
     keys = KeyMap(keys_max_of(600))
     keys.put(b"x" * 100, 1)
     keys.put(b"x" * 101, 2)
@@ -310,7 +310,7 @@ STEPS = st.lists(
 
 
 class KeyedLog:
-    """A log beside the dictionary that its readers should end up with, and every record ever written."""
+    """A log, the dictionary that its readers should end up with, and every record written."""
 
     def __init__(self, disk: MemDisk) -> None:
         self.disk = disk
@@ -351,7 +351,7 @@ class KeyedLog:
             self.log.log_end = end
 
     def check(self) -> None:
-        """Readers from the start end up with the dictionary, and see nothing that was not written where they see it."""
+        """Readers from the start end up with the dictionary, and see only records that were written at their offset."""
         seen: dict[bytes, bytes | None] = {}
         offsets: list[int] = []
         for record in read_all(self.log):
@@ -396,7 +396,7 @@ def operations_of_a_pass() -> int:
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["process killed", "power cut"])
-def test_a_crash_at_any_point_of_a_pass_loses_and_revives_nothing(power):
+def test_a_crash_at_any_point_of_a_pass_neither_loses_nor_restores_a_record(power):
     for point in range(operations_of_a_pass() + 1):
         for seed in range(2 if power else 1):
             disk = MemDisk()
@@ -441,7 +441,7 @@ def test_a_full_disk_leaves_the_log_as_it_was():
     keyed_log.check()
 
 
-def test_a_pass_that_is_given_up_leaves_nothing_that_a_start_would_swap_in():
+def test_a_cancelled_pass_leaves_no_files_that_a_start_would_swap_in():
     disk = MemDisk()
     keyed_log = prepared(disk)
     due = compaction.plan(keyed_log.log, 0, stable=keyed_log.log.log_end, keys_max=1000)
@@ -457,7 +457,7 @@ def test_a_pass_that_is_given_up_leaves_nothing_that_a_start_would_swap_in():
 
 
 @pytest.mark.parametrize("seen", range(0, 60, 7))
-def test_a_reader_off_the_loop_learns_that_a_pass_has_changed_the_files(seen: int):
+def test_a_reader_off_the_loop_notices_that_a_pass_has_changed_the_files(seen: int):
     log = log_on(MemDisk(), COMPACT)
     for at in range(60):
         keyed(log, b"k%d" % (at % 3), b"%d" % at)
@@ -467,7 +467,7 @@ def test_a_reader_off_the_loop_learns_that_a_pass_has_changed_the_files(seen: in
 
     pass_over(log)
 
-    # A file that it has open it reads to its end; from any other it would get what is elsewhere now.
+    # It reads the open file to its end; any other file of that name now has other records.
     with pytest.raises(LogChanged):
         offsets.extend(batch.header.base_offset for batch in walk)
     assert offsets == list(range(len(offsets)))

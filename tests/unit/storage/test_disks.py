@@ -1,4 +1,4 @@
-"""Both disks keep the promises of the seam; the one in memory also breaks them on request."""
+"""Both disks implement the `Disk` interface; the one in memory also fails on request."""
 
 import errno
 import os
@@ -56,7 +56,7 @@ def test_names_are_made_renamed_linked_listed_and_removed(disk_and_path):
     assert disk.list_directory(path) == []
 
 
-def test_a_directory_that_is_gone_is_not_made_anew_with_what_goes_into_it(disk_and_path):
+def test_a_missing_parent_directory_is_not_recreated(disk_and_path):
     disk, path = disk_and_path
 
     with pytest.raises(FileNotFoundError):
@@ -65,7 +65,7 @@ def test_a_directory_that_is_gone_is_not_made_anew_with_what_goes_into_it(disk_a
     assert disk.list_directory(path) == []
 
 
-def test_missing_files_say_so(disk_and_path):
+def test_missing_files_raise(disk_and_path):
     disk, path = disk_and_path
     for act in (disk.open, disk.open_read, disk.read_file, disk.unlink, disk.stat, disk.list_directory):
         with pytest.raises(FileNotFoundError):
@@ -75,7 +75,7 @@ def test_missing_files_say_so(disk_and_path):
         disk.read_file(f"{path}/file/below")
 
 
-def test_a_file_can_be_read_after_it_lost_its_name(disk_and_path):
+def test_an_open_file_can_be_read_after_it_is_unlinked(disk_and_path):
     disk, path = disk_and_path
     file = disk.open(f"{path}/x", create=True)
     file.append(b"still here")
@@ -94,7 +94,7 @@ def test_a_lock_is_held_by_one_until_released(disk_and_path):
     assert disk.lock(f"{path}/.lock") is not None
 
 
-def test_room_and_boot_can_be_asked_for(disk_and_path):
+def test_a_disk_reports_its_free_space_and_boot_id(disk_and_path):
     disk, path = disk_and_path
     free, total = disk.free_bytes(path)
 
@@ -102,7 +102,7 @@ def test_room_and_boot_can_be_asked_for(disk_and_path):
     assert disk.boot_id() == disk.boot_id() != ""
 
 
-def test_an_open_file_closes_when_nobody_refers_to_it(tmp_path):
+def test_an_open_file_closes_with_its_last_reference(tmp_path):
     disk: Disk = RealDisk()
     file = disk.open(str(tmp_path / "x"), create=True)
     fd = int(str(file.fileno()))
@@ -113,7 +113,7 @@ def test_an_open_file_closes_when_nobody_refers_to_it(tmp_path):
         os.fstat(fd)
 
 
-def test_a_call_that_was_taken_from_a_file_keeps_it_open(disk_and_path):
+def test_a_bound_method_keeps_its_file_open(disk_and_path):
     disk, path = disk_and_path
 
     assert disk.open(f"{path}/x", create=True).append(b"hello") == 5
@@ -122,7 +122,7 @@ def test_a_call_that_was_taken_from_a_file_keeps_it_open(disk_and_path):
     assert pread(5, 0) == b"hello"
 
 
-def test_a_power_cut_keeps_what_was_synced_and_some_of_the_rest():
+def test_a_power_cut_keeps_synced_data_and_some_of_the_rest():
     outcomes = set()
     for seed in range(60):
         disk = MemDisk()
@@ -143,7 +143,7 @@ def test_a_power_cut_keeps_what_was_synced_and_some_of_the_rest():
     assert len(outcomes) == 4
 
 
-def test_a_name_that_was_not_synced_can_be_lost_though_the_contents_were():
+def test_an_unsynced_directory_entry_can_be_lost_though_the_file_was_synced():
     lost = False
     for seed in range(30):
         disk = MemDisk()
@@ -155,7 +155,7 @@ def test_a_name_that_was_not_synced_can_be_lost_though_the_contents_were():
     assert lost
 
 
-def test_a_small_disk_takes_what_fits_and_then_nothing():
+def test_a_small_disk_writes_what_fits_and_then_fails():
     disk = MemDisk(capacity_bytes=10)
     disk.make_directory("/d")
     file = disk.open("/d/x", create=True)
@@ -169,7 +169,7 @@ def test_a_small_disk_takes_what_fits_and_then_nothing():
     assert file.append(b"12") == 2
 
 
-def test_the_power_goes_at_the_operation_it_was_told():
+def test_the_power_is_cut_at_the_given_operation():
     disk = MemDisk()
     disk.make_directory("/d")
     disk.cut_power_at = disk.operations + 2

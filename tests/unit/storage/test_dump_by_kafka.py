@@ -1,4 +1,4 @@
-"""Apache Kafka's own tool reads the files: logs, both indexes, snapshots, aborted transactions, compacted segments."""
+"""Kafka's DumpLogSegments reads the files: logs, indexes, snapshots, aborted transactions, compacted segments."""
 
 import re
 import subprocess

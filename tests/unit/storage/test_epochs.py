@@ -1,4 +1,4 @@
-"""Leader epochs against a plain list of batches."""
+"""Leader epochs compared with a list of batches."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def test_the_end_of_an_epoch_is_where_the_next_began():
     assert epochs.end_of(4, 40) == (4, 40)
 
 
-def test_an_unknown_epoch_is_answered_with_the_one_before_it():
+def test_an_unknown_epoch_ends_with_the_one_before_it():
     epochs = epochs_of((1, 5), (3, 10), (4, 25))
 
     assert epochs.end_of(2, 40) == (1, 10)
@@ -38,11 +38,11 @@ def test_an_epoch_that_wrote_nothing_is_replaced():
     assert epochs_of((1, 0), (2, 10), (3, 10)).entries() == [(1, 0), (3, 10)]
 
 
-def test_an_older_epoch_is_no_news():
+def test_an_older_epoch_is_ignored():
     assert epochs_of((5, 0), (4, 10), (5, 20)).entries() == [(5, 0)]
 
 
-def test_deleting_the_start_keeps_the_epoch_in_force_there():
+def test_deleting_the_start_keeps_the_epoch_at_the_new_start():
     epochs = epochs_of((1, 0), (2, 10), (3, 20))
 
     epochs.delete_before(15)
@@ -54,7 +54,7 @@ def test_deleting_the_start_keeps_the_epoch_in_force_there():
 
 
 @given(st.lists(st.integers(0, 3), max_size=40), st.integers(0, 45), st.integers(0, 45))
-def test_epochs_are_what_the_batches_say(steps, cut, start):
+def test_epochs_agree_with_the_batches(steps, cut, start):
     epoch = 0
     batches = []
     for offset, step in enumerate(steps):

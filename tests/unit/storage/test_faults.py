@@ -1,4 +1,4 @@
-"""Bad days of a disk: full, failing, read-only. A batch is there whole or not at all."""
+"""Disk faults: full, failing, read-only. A batch is written whole or not at all."""
 
 import errno
 
@@ -29,7 +29,7 @@ from penstock.testing.mem_disk import MemDisk
 BATCH_BYTES = len(batch_of(b"x" * 100))
 
 
-def test_a_full_disk_refuses_a_batch_whole_keeps_reading_and_recovers_by_itself():
+def test_a_full_disk_refuses_a_batch_serves_reads_and_recovers():
     disk = MemDisk()
     log = log_on(disk)
     put(log, batch_of(b"first"))
@@ -78,7 +78,7 @@ def test_a_full_disk_at_a_roll_leaves_the_log_where_it_was():
     disk.fail("open", f"{1:020d}.log", errno.ENOSPC, times=2)
 
     for _ in range(2):
-        with pytest.raises(KafkaStorageError, match="beginning a segment of orders-0"):
+        with pytest.raises(KafkaStorageError, match="creating a segment of orders-0"):
             put(log, batch_of(b"y" * 100))
         assert len(log.segments) == 1
 
@@ -86,7 +86,7 @@ def test_a_full_disk_at_a_roll_leaves_the_log_where_it_was():
     assert values_of(read_all(log)) == [b"x" * 100, b"y" * 100]
 
 
-def test_a_full_disk_that_cannot_take_an_index_costs_only_speed():
+def test_a_full_disk_that_refuses_an_index_costs_only_speed():
     disk = MemDisk()
     log = log_on(disk, Settings(segment_bytes_effective=1000, index_interval_bytes=0))
     disk.fail("append", "index", errno.ENOSPC)
@@ -117,9 +117,9 @@ def test_retention_frees_a_full_disk_even_when_no_segment_can_be_made():
 @pytest.mark.parametrize("error", [errno.EIO, errno.EROFS, errno.EACCES])
 def test_any_other_failed_append_takes_the_directory_offline(error):
     disk = MemDisk()
-    told = []
+    reported = []
     directory = directory_of(disk)
-    directory._on_offline = told.append
+    directory._on_offline = reported.append
     log = log_on(disk, directory=directory)
     put(log, batch_of(b"a"))
     disk.fail("append", ".log", error, times=1)
@@ -127,7 +127,7 @@ def test_any_other_failed_append_takes_the_directory_offline(error):
     with pytest.raises(KafkaStorageError, match=r"Log directory /data is offline: .* while appending to orders-0"):
         put(log, batch_of(b"b"))
 
-    assert told == [directory]
+    assert reported == [directory]
     log.abandon()
     with pytest.raises(KafkaStorageError, match="offline"):
         put(log, batch_of(b"c"))
@@ -137,7 +137,7 @@ def test_any_other_failed_append_takes_the_directory_offline(error):
         log.view()
 
 
-def test_a_failed_take_back_takes_the_directory_offline():
+def test_a_failed_removal_of_a_partial_batch_takes_the_directory_offline():
     disk = MemDisk()
     log = log_on(disk)
     put(log, batch_of(b"a"))
@@ -152,7 +152,7 @@ def test_a_failed_take_back_takes_the_directory_offline():
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_a_failed_fsync_is_never_asked_again(error):
+def test_a_failed_fsync_is_never_retried(error):
     disk = MemDisk()
     log = log_on(disk)
     put(log, batch_of(b"a"))
@@ -167,7 +167,7 @@ def test_a_failed_fsync_is_never_asked_again(error):
         log.directory.check()
 
 
-def test_a_flush_that_began_before_the_log_was_cut_says_nothing_about_what_came_after():
+def test_a_flush_begun_before_a_truncation_does_not_cover_later_appends():
     log = log_on(MemDisk())
     for _ in range(5):
         put(log, batch_of(b"a"))
@@ -232,7 +232,7 @@ SCARCE = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN]
 
 @pytest.mark.parametrize("error", SCARCE)
 @pytest.mark.parametrize("operation", ["open", "append"])
-def test_a_process_that_lacks_something_refuses_a_batch_and_recovers_by_itself(operation: str, error: int):
+def test_a_process_that_lacks_resources_refuses_a_batch_and_recovers(operation: str, error: int):
     disk = MemDisk()
     log = log_on(disk, Settings(segment_bytes_effective=BATCH_BYTES))
     put(log, batch_of(b"x" * 100))

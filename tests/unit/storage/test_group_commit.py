@@ -1,4 +1,4 @@
-"""flush=group: acknowledged and visible when on the disk, one fsync for all who wait."""
+"""flush=group: records are acknowledged and readable once flushed, with one fsync for all waiters."""
 
 import asyncio
 import errno
@@ -39,12 +39,12 @@ def test_everything_appended_during_a_flush_shares_the_next_one() -> None:
         rig = Rig(topic(configs=GROUP))
         replica = rig.replica()
         waits = [replica.durable(rig.append(replica, batch(b"%d" % at)).end) for at in range(5)]
-        assert len(rig.flushing.queue) == 1, "the first asks for a flush, the others wait for it to come back"
+        assert len(rig.flushing.queue) == 1, "the first requests a flush, the others wait for it to finish"
 
         assert rig.flush() == 1
         await asyncio.sleep(0)
         done = [not wait.waiting for wait in waits if wait is not None]
-        assert done == [True, False, False, False, False], "the flush covers what was there when it began"
+        assert done == [True, False, False, False, False], "the flush covers batches appended before it began"
         assert rig.flush() == 1
         await asyncio.sleep(0)
         assert not any(wait.waiting for wait in waits if wait is not None)
@@ -80,7 +80,7 @@ def test_a_retry_of_a_batch_that_is_not_on_the_disk_yet_waits_like_the_first() -
     asyncio.run(run())
 
 
-def test_an_fsync_that_fails_fails_all_who_wait_and_the_whole_directory() -> None:
+def test_a_failed_fsync_fails_all_waiters_and_takes_the_directory_offline() -> None:
     async def run() -> None:
         rig = Rig(topic(configs=GROUP), topic("plain", number=2))
         replica, other = rig.replica(), rig.replica("plain")
@@ -103,7 +103,7 @@ def test_an_fsync_that_fails_fails_all_who_wait_and_the_whole_directory() -> Non
     asyncio.run(run())
 
 
-def test_what_was_acknowledged_survives_a_power_cut_and_nothing_else_was_seen() -> None:
+def test_acknowledged_records_survive_a_power_cut_and_no_others_were_readable() -> None:
     rig = Rig(topic(configs=GROUP))
     replica = rig.replica()
     rig.append(replica, batch(b"a"))
@@ -118,7 +118,7 @@ def test_what_was_acknowledged_survives_a_power_cut_and_nothing_else_was_seen() 
     assert values(again.replica())[:1] == [b"a"]
 
 
-def test_a_topic_that_stops_asking_for_the_disk_lets_go_of_those_who_wait() -> None:
+def test_waiters_complete_when_a_topic_gives_up_flush_group() -> None:
     async def run() -> None:
         before, after = topic(configs=GROUP), topic(configs={})
         rig = Rig(before)
@@ -134,7 +134,7 @@ def test_a_topic_that_stops_asking_for_the_disk_lets_go_of_those_who_wait() -> N
     asyncio.run(run())
 
 
-def test_what_was_written_before_is_flushed_when_a_topic_begins_to_ask_for_the_disk_and_after_a_crash() -> None:
+def test_older_records_are_flushed_when_a_topic_begins_to_use_flush_group_and_after_a_crash() -> None:
     before, after = topic(configs={}), topic(configs=GROUP)
     rig = Rig(before)
     replica = rig.replica()
@@ -147,11 +147,11 @@ def test_what_was_written_before_is_flushed_when_a_topic_begins_to_ask_for_the_d
 
     rig.append(replica, batch(b"b"))
     again = Rig(after, disk=rig.stop(clean=False))
-    assert not again.replica().log.is_dirty, "before anybody reads it"
+    assert not again.replica().log.is_dirty, "flushed before the first read"
     assert values(again.replica()) == [b"a", b"b"]
 
 
-def test_flush_messages_asks_for_a_flush_every_so_many_records() -> None:
+def test_flush_messages_is_the_number_of_records_between_flushes() -> None:
     rig = Rig(topic(configs={"flush.messages": "3"}))
     replica = rig.replica()
     flushes = []

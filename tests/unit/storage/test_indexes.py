@@ -1,4 +1,4 @@
-"""Indexes against a sorted list."""
+"""Indexes compared with a sorted list."""
 
 from bisect import bisect_right
 
@@ -88,7 +88,7 @@ def test_a_torn_entry_is_left_out():
     assert len(OffsetIndex.load(data[:-1])) == 1
 
 
-def test_a_cold_index_says_that_it_would_have_to_wait():
+def test_a_search_of_a_cold_index_would_block():
     disk = MemDisk()
     disk.make_directory("/d")
     index = index_of([(at, at * 100) for at in range(1, 2000)])
@@ -102,7 +102,7 @@ def test_a_cold_index_says_that_it_would_have_to_wait():
     assert OffsetIndexFile(file, file.size()).floor(700, wait=False) == 70_000
 
 
-def test_whoever_reads_on_finds_the_page_of_the_index_that_was_read_last():
+def test_a_sequential_reader_uses_the_page_of_the_index_that_was_read_last():
     disk = MemDisk()
     disk.make_directory("/d")
     index = index_of([(at, at * 100) for at in range(1, 2000)])

@@ -1,4 +1,4 @@
-"""A log gives back what was appended, at the offsets it said, whatever happens to its segments."""
+"""A log returns the appended records at their offsets, whatever happens to its segments."""
 
 import errno
 
@@ -88,7 +88,7 @@ def test_a_slice_ends_at_a_batch_and_within_its_bytes():
             assert len(found) % size == 0
 
 
-def test_a_first_batch_that_does_not_fit_is_given_only_when_one_is_asked_for():
+def test_a_first_batch_that_does_not_fit_is_returned_only_with_at_least_one():
     log = log_on(MemDisk())
     put(log, batch_of(b"x" * 500))
     put(log, batch_of(b"y"))
@@ -97,7 +97,7 @@ def test_a_first_batch_that_does_not_fit_is_given_only_when_one_is_asked_for():
     assert values_of(read_from(log, 0, bytes_max=100)) == [b"x" * 500]
 
 
-def test_nothing_at_or_beyond_the_given_end_is_read():
+def test_no_record_at_or_beyond_the_given_end_is_read():
     log = log_on(MemDisk(), Settings(segment_bytes_effective=400))
     for at in range(20):
         put(log, batch_of(b"%d" % at, b"%d" % at))
@@ -235,7 +235,7 @@ def test_followers_append_batches_with_the_offsets_they_have():
     assert follower.epochs.entries() == leader.epochs.entries() == [(3, 0)]
 
 
-def test_a_gap_between_batches_is_passed_over():
+def test_a_gap_between_batches_is_skipped():
     log = log_on(MemDisk())
     put(log, batch_of(b"a"))
     later = log_on(MemDisk())
@@ -250,7 +250,7 @@ def test_a_gap_between_batches_is_passed_over():
     assert [record.offset for record in read_all(log)] == [0, 10]
 
 
-def test_truncating_takes_the_batch_that_holds_the_offset():
+def test_truncation_removes_the_batch_that_holds_the_offset():
     log = log_on(MemDisk(), Settings(segment_bytes_effective=300))
     for at in range(10):
         put(log, batch_of(b"%da" % at, b"%db" % at), epoch=at // 5)
@@ -264,7 +264,7 @@ def test_truncating_takes_the_batch_that_holds_the_offset():
     assert log.epochs.entries() == [(0, 0), (2, 7)]
 
 
-def test_truncating_forgets_the_transactions_whose_markers_it_cuts_off():
+def test_truncation_forgets_the_transactions_whose_markers_it_removes():
     disk = MemDisk()
     log = log_on(disk)
     for at in range(4):
@@ -281,7 +281,7 @@ def test_truncating_forgets_the_transactions_whose_markers_it_cuts_off():
     assert [entry.last_offset for entry in txn_index.read(disk, txn_index.path_of(log.path, 0))] == [0, 1]
 
 
-def test_truncating_everything_starts_over_at_the_offset():
+def test_truncating_everything_restarts_the_log_at_the_offset():
     log = log_on(MemDisk())
     for at in range(4):
         put(log, batch_of(b"%d" % at))
@@ -293,7 +293,7 @@ def test_truncating_everything_starts_over_at_the_offset():
     assert values_of(read_all(log)) == [b"again"]
 
 
-def test_a_follower_can_start_over_further_on():
+def test_a_follower_can_restart_at_a_higher_offset():
     log = log_on(MemDisk())
     put(log, batch_of(b"a"))
 
@@ -339,7 +339,7 @@ def test_files_are_closed_and_opened_again_within_their_bound():
         assert len(directory.files) <= 3
 
 
-def test_a_slice_can_be_read_after_its_segment_is_gone(tmp_path):
+def test_a_slice_can_be_read_after_its_segment_is_deleted(tmp_path):
     disk = RealDisk()
     log = log_on(disk, path=str(tmp_path / "t-0"))
     put(log, batch_of(b"kept"))
@@ -372,7 +372,7 @@ def test_a_slice_of_evicted_pages_is_not_resident_until_warmed():
     assert len(found) <= 5000
 
 
-def test_a_cold_head_is_looked_up_off_the_loop_too():
+def test_a_cold_offset_in_the_active_segment_is_looked_up_off_the_loop():
     disk = MemDisk()
     settings = Settings(index_interval_bytes=4096)
     log = log_on(disk, settings)

@@ -1,4 +1,4 @@
-"""A log against a list of batches: whatever is done to it, it reads like the list."""
+"""A log compared with a list of batches, after any sequence of operations."""
 
 import hypothesis.strategies as st
 import pytest

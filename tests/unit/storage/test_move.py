@@ -1,4 +1,4 @@
-"""A log moves to another directory while it is written, read and cut back."""
+"""A log moves to another directory while it is written, read, compacted and shortened."""
 
 import hypothesis.strategies as st
 import pytest
@@ -37,7 +37,7 @@ def store_on(disk: MemDisk) -> LogStore:
 STEPS = st.lists(st.sampled_from(["append", "append", "copy", "drop", "compact", "switch"]), max_size=25)
 
 
-def test_a_copy_keeps_to_its_pace():
+def test_a_copy_is_throttled():
     store = store_on(MemDisk())
     one, two = store.all_directories
     log = store.create(TP, TOPIC_ID_ZERO, SMALL, one)
@@ -54,7 +54,7 @@ def test_a_copy_keeps_to_its_pace():
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_a_moved_log_reads_as_if_it_had_stayed(steps):
+def test_a_move_does_not_change_the_records_of_a_log(steps):
     disk = MemDisk()
     store = store_on(disk)
     one, two = store.all_directories
@@ -96,7 +96,7 @@ def test_a_moved_log_reads_as_if_it_had_stayed(steps):
     assert not disk.exists("/one/t-0")
 
 
-def test_a_log_nobody_has_written_to_moves_too():
+def test_an_empty_log_can_be_moved():
     disk = MemDisk()
     store = store_on(disk)
     one, two = store.all_directories
@@ -130,7 +130,7 @@ def test_a_crash_before_the_switch_leaves_the_log_where_it_was():
     assert not [name for name in disk.list_directory("/two") if name.startswith("t-0")]
 
 
-def test_a_move_that_was_given_up_leaves_nothing():
+def test_a_cancelled_move_leaves_no_files():
     disk = MemDisk()
     store = store_on(disk)
     one, two = store.all_directories
@@ -148,7 +148,7 @@ def test_a_move_that_was_given_up_leaves_nothing():
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("stage", ["switched", "settled", "retired"])
-def test_what_was_flushed_survives_a_power_cut_at_every_stage_of_a_move(stage, seed):
+def test_flushed_records_survive_a_power_cut_at_every_stage_of_a_move(stage, seed):
     disk = MemDisk()
     store = store_on(disk)
     one, two = store.all_directories

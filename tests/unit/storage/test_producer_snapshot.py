@@ -1,4 +1,4 @@
-"""Producers are kept beside the log, and a damaged snapshot costs a longer replay."""
+"""Producer snapshots: written beside the log, and skipped when damaged, at the cost of a longer replay."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ def test_producers_are_read_back(entries):
 
 
 @given(ENTRIES, st.data())
-def test_a_changed_or_shortened_snapshot_is_not_believed(entries, data):
+def test_a_changed_or_shortened_snapshot_is_damaged(entries, data):
     good = encode(entries)
     at = data.draw(st.integers(0, len(good) - 1))
     changed = bytearray(good)
@@ -41,7 +41,7 @@ def latest(log: Log) -> tuple[int, list[ProducerSnapshot]] | None:
     return producer_snapshot.load_latest(log.directory.disk, log.path, log.log_start, log.log_end)
 
 
-def test_the_newest_sound_snapshot_within_the_log_is_taken():
+def test_the_newest_sound_snapshot_within_the_log_is_used():
     disk = MemDisk()
     log = log_on(disk)
     for _ in range(30):
@@ -69,7 +69,7 @@ def test_a_roll_and_a_clean_stop_leave_snapshots_and_only_the_newest_are_kept():
     assert latest(log_on(disk, settings)) == (6, [ONE._replace(last_offset=5)])
 
 
-def test_a_snapshot_beyond_a_log_that_was_cut_is_removed():
+def test_a_snapshot_beyond_the_recovered_log_end_is_removed():
     disk = MemDisk()
     log = log_on(disk)
     put(log, batch_of(b"x"))

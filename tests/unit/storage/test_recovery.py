@@ -1,4 +1,4 @@
-"""What a crash leaves is made sound: the last good batch is the end, and committed records are never cut."""
+"""Recovery after a crash: the log ends at the last sound batch, and committed records are never truncated."""
 
 import copy
 
@@ -35,7 +35,7 @@ BATCHES = 8
 
 
 def written() -> tuple[MemDisk, list[int]]:
-    """A log of a few batches, left without ado, and where each batch starts."""
+    """The disk of a log of a few batches that was not closed, and where each batch starts."""
     disk = MemDisk()
     log = log_on(disk, Settings(index_interval_bytes=150))
     starts = []
@@ -52,7 +52,7 @@ def newest_file(disk: MemDisk) -> str:
 
 
 def copy_of(disk: MemDisk) -> MemDisk:
-    """The same files on a fresh disk."""
+    """The same files on a new disk."""
     copy = MemDisk()
     copy.make_directory(PATH, parents=True)
     for name in disk.list_directory(PATH):
@@ -92,15 +92,15 @@ def test_a_bit_flipped_anywhere_in_the_last_batches_recovers_to_the_one_before()
         damaged = next(at for at, start in enumerate(starts[1:]) if position < start)
         in_batch = position - starts[damaged]
         if 12 <= in_batch < 16:
-            # The leader epoch is outside the checksum, as Kafka has it; offsets and records are as they were.
+            # The leader epoch is outside the CRC, as in Kafka; offsets and records are unchanged.
             assert log.log_end == BATCHES * 2
             continue
         assert log.log_end == damaged * 2
         assert len(read_all(log)) == damaged * 2
 
 
-def test_a_bit_flipped_anywhere_costs_its_batch_alone_where_only_the_process_died():
-    """What stands behind the damage was written, whether a checkpoint knows of it or not."""
+def test_after_a_process_crash_a_flipped_bit_loses_only_its_batch():
+    """Batches after the damage were written, whether they are below a checkpoint or not."""
     disk, starts = written()
     path = newest_file(disk)
     for position in range(starts[-1]):
@@ -111,7 +111,7 @@ def test_a_bit_flipped_anywhere_costs_its_batch_alone_where_only_the_process_die
 
         damaged = next(at for at, start in enumerate(starts[1:]) if position < start)
         if 12 <= position - starts[damaged] < 16:
-            # The leader epoch is outside the checksum, as Kafka has it; offsets and records are as they were.
+            # The leader epoch is outside the CRC, as in Kafka; offsets and records are unchanged.
             assert log.log_end == BATCHES * 2
             continue
         lost = {damaged * 2, damaged * 2 + 1}
@@ -132,7 +132,7 @@ def test_garbage_after_the_last_batch_is_cut_off(stop, tail):
     assert [finding.event for finding in log.loader.findings] == ["log_cut"]
 
 
-def test_segments_after_a_bad_batch_are_dropped_when_nothing_of_it_was_committed():
+def test_segments_after_a_damaged_batch_are_dropped_when_they_were_not_committed():
     disk = MemDisk()
     log = log_on(disk, Settings(segment_bytes_effective=200))
     for at in range(20):
@@ -147,7 +147,7 @@ def test_segments_after_a_bad_batch_are_dropped_when_nothing_of_it_was_committed
     assert [segment.base for segment in again.segments] == [segment.base for segment in log.segments[:3]]
 
 
-def test_what_is_below_the_recovery_point_is_not_read_again():
+def test_batches_below_the_recovery_point_are_not_read_again():
     disk = MemDisk()
     log = log_on(disk, Settings(segment_bytes_effective=200))
     for at in range(20):
@@ -162,7 +162,7 @@ def test_what_is_below_the_recovery_point_is_not_read_again():
     assert again.loader.findings == []
 
 
-def test_damage_among_committed_records_is_set_aside_and_the_rest_is_served():
+def test_damage_among_committed_records_is_quarantined_and_the_rest_is_served():
     disk, starts = written()
     path = newest_file(disk)
     before = bytearray(disk.read_file(path))
@@ -181,7 +181,7 @@ def test_damage_among_committed_records_is_set_aside_and_the_rest_is_served():
 
 
 @pytest.mark.parametrize("field", [5, 8, 16, 23], ids=["base offset", "length", "magic", "last offset"])
-def test_sound_batches_are_found_behind_a_header_that_says_nothing_true(field):
+def test_sound_batches_are_found_after_a_damaged_header(field):
     disk, starts = written()
     path = newest_file(disk)
     disk.flip(path, starts[2] + field, 0x41)
@@ -219,7 +219,7 @@ def test_a_quarantined_file_survives_later_starts():
     assert disk.read_file(path + ".quarantined") == kept
 
 
-def test_what_was_aborted_in_a_segment_is_still_known_when_it_was_quarantined():
+def test_a_quarantined_segment_keeps_its_transaction_index():
     disk, starts = written()
     index = txn_index.path_of(PATH, 0)
     txn_index.append(disk, index, AbortedTxn(5, 2, 9, 10))
@@ -230,7 +230,7 @@ def test_what_was_aborted_in_a_segment_is_still_known_when_it_was_quarantined():
     assert txn_index.read(disk, index) == [AbortedTxn(5, 2, 9, 10)]
 
 
-def test_offsets_of_committed_records_that_are_gone_are_not_used_again():
+def test_offsets_of_missing_committed_records_are_not_used_again():
     disk, starts = written()
     disk.open(newest_file(disk)).truncate(starts[5])
 
@@ -244,7 +244,7 @@ def test_offsets_of_committed_records_that_are_gone_are_not_used_again():
     assert [finding.event for finding in log.loader.findings] == ["committed_records_missing"]
 
 
-def test_leftovers_of_deletes_and_cleanings_and_orphan_indexes_go():
+def test_leftovers_of_deletions_and_compactions_and_orphan_indexes_are_removed():
     disk, _ = written()
     for name in (
         f"{0:020d}.log.deleted",
@@ -268,7 +268,7 @@ def test_leftovers_of_deletes_and_cleanings_and_orphan_indexes_go():
 
 
 @pytest.mark.parametrize("stop", list(Stop))
-def test_a_missing_index_is_made_anew(stop):
+def test_a_missing_index_is_rebuilt(stop):
     disk = MemDisk()
     log = log_on(disk, SMALL)
     for at in range(100):
@@ -285,7 +285,7 @@ def test_a_missing_index_is_made_anew(stop):
     assert {name: disk.read_file(f"{PATH}/{name}") for name in before} == before
 
 
-def test_an_index_of_zeros_is_made_anew_after_a_crash():
+def test_an_index_of_zeros_is_rebuilt_after_a_crash():
     disk, _ = written()
     path = newest_file(disk).replace(".log", ".index")
     good = disk.read_file(path)
@@ -298,7 +298,7 @@ def test_an_index_of_zeros_is_made_anew_after_a_crash():
     assert disk.read_file(path) == good
 
 
-def test_leader_epochs_are_made_anew_from_the_batches():
+def test_leader_epochs_are_rebuilt_from_the_batches():
     disk = MemDisk()
     log = log_on(disk, SMALL)
     for at in range(60):
@@ -313,7 +313,7 @@ def test_leader_epochs_are_made_anew_from_the_batches():
     assert LeaderEpochs.load(disk, f"{PATH}/leader-epoch-checkpoint").entries() == expected
 
 
-def test_an_epoch_that_was_cut_off_with_its_batches_is_forgotten():
+def test_an_epoch_whose_batches_are_truncated_is_forgotten():
     disk = MemDisk()
     log = log_on(disk)
     put(log, batch_of(b"a"), epoch=1)
@@ -328,7 +328,7 @@ def test_an_epoch_that_was_cut_off_with_its_batches_is_forgotten():
 
 
 @pytest.mark.parametrize("stop", list(Stop))
-def test_a_start_beyond_the_end_is_not_believed_and_deletes_nothing(stop):
+def test_a_log_start_beyond_the_log_end_is_ignored(stop):
     disk, _ = written()
 
     log = log_on(disk, stop=stop, log_start=100)
@@ -338,7 +338,7 @@ def test_a_start_beyond_the_end_is_not_believed_and_deletes_nothing(stop):
     assert [finding.event for finding in log.loader.findings] == ["log_start_distrusted"]
 
 
-def test_a_log_whose_deleted_end_is_gone_goes_on_behind_it():
+def test_a_log_that_lost_deleted_records_continues_at_its_high_watermark():
     disk, _ = written()
 
     log = log_on(disk, stop=Stop.MACHINE_CRASH, log_start=100, high_watermark=100)
@@ -353,7 +353,7 @@ STEPS = st.lists(st.sampled_from(["append", "append", "append", "flush", "roll",
 
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.integers(0, 2**32), st.sampled_from([0, 300, 4096]))
-def test_what_was_flushed_survives_a_power_cut_that_loses_any_of_the_rest(steps, seed, interval):
+def test_flushed_records_survive_a_power_cut(steps, seed, interval):
     config = Settings(segment_bytes_effective=400, index_interval_bytes=interval)
     disk = MemDisk()
     log = log_on(disk, config)
@@ -384,7 +384,7 @@ def test_what_was_flushed_survives_a_power_cut_that_loses_any_of_the_rest(steps,
     assert put(again, batch_of(b"next")) == again.log_end - 1
 
 
-def test_a_checkpoint_that_is_shorter_than_it_says_is_not_believed():
+def test_a_checkpoint_shorter_than_its_count_is_damaged():
     disk = MemDisk()
     disk.make_directory("/d")
     offsets = {TopicPartition("a", 0): 5, TopicPartition("b-c", 12): 2**40}
@@ -403,7 +403,7 @@ COMPACTED_BATCHES = 9
 
 
 def compacted() -> MemDisk:
-    """A log of three segments in which offsets may be missing, as compaction leaves one."""
+    """A log of three segments that may have gaps, as after compaction."""
     disk = MemDisk()
     log = log_on(disk, Settings(segment_bytes_effective=250, index_interval_bytes=150))
     for at in range(COMPACTED_BATCHES):
@@ -423,27 +423,27 @@ def batches_on(disk: MemDisk) -> list[tuple[str, int, BatchHeader]]:
 
 
 @pytest.mark.parametrize("stop", [Stop.PROCESS_CRASH, Stop.MACHINE_CRASH])
-def test_a_rotten_base_offset_of_a_compacted_log_costs_its_batch_alone(stop):
+def test_a_damaged_base_offset_in_a_compacted_log_loses_only_its_batch(stop):
     disk = compacted()
     assert len({path for path, _, _ in batches_on(disk)}) == 3
 
     for path, position, header in batches_on(disk):
         for bit in range(64):
-            rotten = copy.deepcopy(disk)
-            rotten.flip(path, position + 7 - bit // 8, 1 << bit % 8)
-            log_on(rotten, stop=stop, high_watermark=COMPACTED_BATCHES)
-            left = {each.base_offset for _, _, each in batches_on(rotten)}
+            damaged = copy.deepcopy(disk)
+            damaged.flip(path, position + 7 - bit // 8, 1 << bit % 8)
+            log_on(damaged, stop=stop, high_watermark=COMPACTED_BATCHES)
+            left = {each.base_offset for _, _, each in batches_on(damaged)}
             others = set(range(COMPACTED_BATCHES)) - {header.base_offset}
             assert others <= left, f"bit {bit} of offset {header.base_offset}: {others - left} are gone"
 
 
 @pytest.mark.parametrize("stop", [Stop.CLEAN, Stop.MACHINE_CRASH])
-def test_a_segment_that_another_covers_is_kept_for_the_operator(stop):
+def test_a_segment_that_another_one_covers_is_quarantined(stop):
     disk = compacted()
     [first, *_] = sorted(name for name in disk.list_directory(PATH) if name.endswith(LOG))
     extra = f"{PATH}/{1:020d}{LOG}"
     disk.write_file(extra, disk.read_file(f"{PATH}/{first}")[-80:])
-    # An index would have the first segment believed as it is.
+    # With an index, the first segment would be trusted without a scan.
     disk.unlink(f"{PATH}/{0:020d}{OFFSET_INDEX}")
 
     log = log_on(disk, stop=stop, high_watermark=COMPACTED_BATCHES)

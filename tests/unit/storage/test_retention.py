@@ -1,4 +1,4 @@
-"""Retention drops the oldest segments, by time, size and start, and only what is committed."""
+"""Retention drops the oldest committed segments, by time, size and log start."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,11 +27,11 @@ def retained(log: Log, committed: int | None = None, now_ms: int = NOW) -> list[
     return [record.offset for record in read_all(log)]
 
 
-def test_segments_whose_newest_record_is_too_old_go():
+def test_segments_whose_newest_record_is_too_old_are_dropped():
     assert retained(log_of(10, retention_ms=995)) == [5, 6, 7, 8, 9]
 
 
-def test_when_everything_is_too_old_the_newest_segment_goes_too():
+def test_when_everything_is_too_old_the_newest_segment_is_dropped_too():
     log = log_of(10, retention_ms=10)
 
     assert retained(log) == []
@@ -39,17 +39,17 @@ def test_when_everything_is_too_old_the_newest_segment_goes_too():
     assert put(log, batch_of(b"next", timestamps=NOW)) == 10
 
 
-def test_segments_without_which_the_log_is_large_enough_go():
+def test_segments_beyond_the_size_limit_are_dropped():
     assert retained(log_of(10, retention_ms=-1, retention_bytes=3 * BATCH_BYTES)) == [7, 8, 9]
     assert retained(log_of(10, retention_ms=-1, retention_bytes=3 * BATCH_BYTES + 1)) == [6, 7, 8, 9]
     assert len(retained(log_of(10, retention_ms=-1, retention_bytes=-1))) == 10
 
 
-def test_nothing_beyond_the_high_watermark_goes():
+def test_no_segment_beyond_the_high_watermark_is_dropped():
     assert retained(log_of(10, retention_ms=10), committed=4) == [4, 5, 6, 7, 8, 9]
 
 
-def test_segments_before_the_start_go_whatever_the_policy():
+def test_segments_before_the_log_start_are_dropped_whatever_the_policy():
     log = log_of(10, cleanup_policy=frozenset({"compact"}), retention_ms=10)
     log.delete_before(4)
 
@@ -68,7 +68,7 @@ def test_a_segment_without_timestamps_is_as_old_as_its_file():
     assert retained(log, now_ms=NOW + 161) == [2]
 
 
-def test_dropped_files_stay_for_a_while_and_then_go():
+def test_dropped_files_are_removed_after_a_delay():
     log = log_of(3, retention_ms=999, file_delete_delay_ms=500)
     disk = log.directory.disk
     trash = Trash(disk)
@@ -81,7 +81,7 @@ def test_dropped_files_stay_for_a_while_and_then_go():
     assert not any(name.endswith(".deleted") for name in disk.list_directory(log.path))
 
 
-def test_an_unopened_log_is_left_closed_while_nothing_can_be_due():
+def test_an_unopened_log_stays_closed_while_no_segment_can_be_due():
     log = log_of(3, retention_ms=2000)
     log.opened = False
     log.oldest_ms = NOW - 1000

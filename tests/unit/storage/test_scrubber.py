@@ -1,4 +1,4 @@
-"""The scrubber finds rot in finished segments, says where, and reads no faster than it may."""
+"""The scrubber finds bit rot in finished segments, reports its position, and is throttled."""
 
 from tests.unit.storage.logs import ManualClock, Seeded, Settings, batch_of, put
 
@@ -24,7 +24,7 @@ def store_of(disk: MemDisk, clock: ManualClock) -> LogStore:
     return store
 
 
-def slowly(clock: ManualClock) -> Throttle:
+def throttle_of(clock: ManualClock) -> Throttle:
     def sleep(seconds: float) -> None:
         clock.ms += round(seconds * 1000)
 
@@ -39,7 +39,7 @@ def test_every_finished_segment_is_read_in_a_round():
 
     while jobs := scrubber.next_jobs(store):
         for job in jobs:
-            assert not scrubber.note(job, job.run(slowly(clock)))
+            assert not scrubber.note(job, job.run(throttle_of(clock)))
             seen.append((job.tp.partition, job.segment.base))
 
     expected = [(log.tp.partition, segment.base) for log in store for segment in log.segments[:-1]]
@@ -47,7 +47,7 @@ def test_every_finished_segment_is_read_in_a_round():
     assert {partition for partition, _ in seen} == {0, 2}
 
 
-def test_rot_is_told_once_with_its_place_until_it_is_repaired():
+def test_damage_is_reported_once_with_its_position_until_it_is_repaired():
     disk = MemDisk()
     clock = ManualClock()
     store = store_of(disk, clock)
@@ -57,7 +57,7 @@ def test_rot_is_told_once_with_its_place_until_it_is_repaired():
     scrubber = Scrubber()
     jobs = scrubber.next_jobs(store) + scrubber.next_jobs(store)
 
-    found = [(job, finding) for job in jobs if (finding := job.run(slowly(clock))) is not None]
+    found = [(job, finding) for job in jobs if (finding := job.run(throttle_of(clock))) is not None]
 
     [(job, finding)] = found
     assert (finding.event, finding.path, finding.offset, finding.serious) == (
@@ -69,22 +69,22 @@ def test_rot_is_told_once_with_its_place_until_it_is_repaired():
     assert scrubber.note(job, finding)
     assert not scrubber.note(job, finding)
     disk.flip(path, 65)
-    assert not scrubber.note(job, job.run(slowly(clock)))
+    assert not scrubber.note(job, job.run(throttle_of(clock)))
     assert scrubber.damaged == {}
 
 
-def test_a_segment_that_was_dropped_meanwhile_is_passed_over():
+def test_a_segment_that_was_dropped_meanwhile_is_skipped():
     clock = ManualClock()
     store = store_of(MemDisk(), clock)
     jobs = Scrubber().next_jobs(store)
     store.get(TopicPartition("t", 0)).drop_oldest(1)
 
-    assert jobs[0].run(slowly(clock)) is None
+    assert jobs[0].run(throttle_of(clock)) is None
 
 
-def test_work_is_held_to_its_rate():
+def test_the_throttle_limits_the_rate():
     clock = ManualClock(0)
-    throttle = slowly(clock)
+    throttle = throttle_of(clock)
 
     for _ in range(100):
         throttle.done(1000)
@@ -92,9 +92,9 @@ def test_work_is_held_to_its_rate():
     assert 9_500 <= clock.ms <= 10_000
 
 
-def test_time_in_which_nothing_was_done_is_not_saved_up():
+def test_idle_time_does_not_accumulate_in_the_throttle():
     clock = ManualClock(0)
-    throttle = slowly(clock)
+    throttle = throttle_of(clock)
     throttle.done(1000)
     clock.ms += 60_000
     throttle.done(1000)

@@ -1,4 +1,4 @@
-"""Cutting the end of a log off, as a follower does, wherever a crash comes: nothing is invented, nothing comes back."""
+"""Truncation of a follower's log, with a crash at any point: truncated batches never reappear."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def followed() -> tuple[LogStore, MemDisk]:
     return store, disk
 
 
-def cut_and_append(store: LogStore) -> int:
-    """An unclean election elsewhere makes the follower cut its log, and go on in another epoch; what it flushed."""
+def truncate_and_append(store: LogStore) -> int:
+    """Truncate after an unclean election, and append in another epoch; returns the flushed end."""
     log = log_of(store)
     flushed = 0
     try:
@@ -69,7 +69,7 @@ def cut_and_append(store: LogStore) -> int:
 
 
 def epochs_in(log: Log) -> list[int]:
-    """The leader epoch of every batch, each of which holds together and follows the one before."""
+    """The leader epoch of every batch; checks that the batches are sound and consecutive."""
     batches = [batch.header for batch in log.view().walk_from(0, bodies=True)]
     assert [header.base_offset for header in batches] == list(range(log.log_end))
     return [header.leader_epoch for header in batches]
@@ -77,13 +77,13 @@ def epochs_in(log: Log) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("power", [False, True], ids=["the process is killed", "the power fails"])
-def test_a_cut_log_is_the_old_one_or_the_new_one_wherever_a_crash_came(seed: int, power: bool) -> None:
+def test_a_truncation_is_atomic_wherever_a_crash_happens(seed: int, power: bool) -> None:
     point = 0
     while True:
         store, disk = followed()
         disk.cut_power_at = disk.operations + point
-        flushed = cut_and_append(store)
-        through = disk.operations < disk.cut_power_at
+        flushed = truncate_and_append(store)
+        completed = disk.operations < disk.cut_power_at
         if power:
             disk.crash(Seeded(1000 * seed + point))
         else:
@@ -94,18 +94,18 @@ def test_a_cut_log_is_the_old_one_or_the_new_one_wherever_a_crash_came(seed: int
 
         assert [event["event"] for event in events if event["log_level"] == "error"] == [], "nothing is missing"
         epochs = epochs_in(log)
-        assert epochs == sorted(epochs), "what was cut off came back behind what was appended"
+        assert epochs == sorted(epochs), "truncated batches reappeared after newer ones"
         assert epochs[:CUT] == [0] * CUT
         assert epochs.count(0) == CUT if 1 in epochs else len(epochs) <= BEFORE
         assert log.log_end >= flushed
         assert log.epochs.entries() == [(0, 0), (1, CUT)][: 1 + (1 in epochs)]
-        if through:
+        if completed:
             break
         point += 1
-    assert point > 30, "each time at another change of the disk"
+    assert point > 30, "each time at another disk operation"
 
 
-def test_a_follower_that_was_cut_and_killed_comes_back_with_its_new_end() -> None:
+def test_a_truncated_follower_has_its_new_end_after_a_kill() -> None:
     store, disk = followed()
     store.truncate({TP: CUT})
     disk.kill()
@@ -115,7 +115,7 @@ def test_a_follower_that_was_cut_and_killed_comes_back_with_its_new_end() -> Non
     assert (log.log_end, log.high_watermark, log.recovery_point) == (CUT, CUT, CUT)
 
 
-def test_a_checkpoint_begun_before_a_cut_does_not_undo_it() -> None:
+def test_a_checkpoint_begun_before_a_truncation_does_not_undo_it() -> None:
     store, disk = followed()
     log_of(store).high_watermark = 20
     begun = store.begin_checkpoint()
@@ -145,7 +145,7 @@ def test_a_checkpoint_that_failed_is_written_again_and_counts_only_then() -> Non
     assert log_of(store_on(disk)).recovery_point == BEFORE + 1
 
 
-def test_a_cut_that_cannot_be_noted_is_not_made() -> None:
+def test_a_truncation_that_cannot_be_checkpointed_is_not_made() -> None:
     store, disk = followed()
     disk.fail("append", "recovery-point", errno.ENOSPC)
 
@@ -155,7 +155,7 @@ def test_a_cut_that_cannot_be_noted_is_not_made() -> None:
     assert log_of(store).log_end == BEFORE
 
 
-def test_a_segment_that_ends_within_a_fetch_has_the_producers_of_what_precedes_it() -> None:
+def test_a_segment_rolled_within_a_fetch_has_the_producers_of_the_batches_before_it() -> None:
     leader = log_on(MemDisk())
     for at in range(8):
         put(leader, batch_of(b"%d" % at * 40, producer_id=7, sequence=at), epoch=0)

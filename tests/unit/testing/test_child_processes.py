@@ -53,7 +53,7 @@ def test_test_workers_side_by_side_draw_from_ports_of_their_own(monkeypatch: pyt
     assert PORT_MIN <= min(drawn[0]) < max(drawn[-1]) < PORT_END
 
 
-def test_a_port_answers_only_while_something_listens() -> None:
+def test_a_port_responds_only_while_something_listens() -> None:
     port = free_port()
     assert not port_responds(port)
     with socket.create_server(("127.0.0.1", port)):
@@ -84,7 +84,7 @@ def test_a_kill_reaches_the_children_of_the_child(tmp_path: Path) -> None:
         os.close(grandchild_ends)
 
 
-def test_a_child_that_ends_while_it_is_waited_for_shows_its_last_words(tmp_path: Path) -> None:
+def test_a_child_that_ends_before_it_is_ready_shows_its_last_output(tmp_path: Path) -> None:
     child = Child([sys.executable, "-c", "import sys; sys.exit('no disk')"], log=tmp_path / "log")
     with pytest.raises(ProcessFailed, match=r"status 1 before readiness\nno disk"):
         child.wait_until(lambda: False, what="readiness", seconds_max=PATIENCE_SECONDS)

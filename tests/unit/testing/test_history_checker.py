@@ -1,4 +1,4 @@
-"""The checker finds each anomaly in a history that has it, and nothing in those that have none."""
+"""The checker finds each anomaly in a history that has it, and none in a valid history."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ BAD: list[tuple[str, Kind, str]] = [
            {"process": 1, "outcome": "fail", "ops": [["poll", {"t/0": [[1, 2]]}]]}""",
     ),
     (
-        "somebody's value stands inside of a transaction",
+        "another operation's value is inside a transaction",
         Kind.SEND_SKIP,
         """{"process": 1, "outcome": "ok", "ops": [["send", "t/0", 1, 0], ["send", "t/0", 3, 2]]}
            {"process": 2, "outcome": "ok", "ops": [["send", "t/0", 2, 1]]}
@@ -215,18 +215,18 @@ def events(text: str) -> list[Event]:
     return list(parse(text.splitlines()))
 
 
-def test_a_good_history_has_no_anomaly() -> None:
+def test_a_valid_history_has_no_anomaly() -> None:
     assert check(events(GOOD)) == ()
 
 
 @pytest.mark.parametrize(("kind", "text"), [pytest.param(kind, text, id=name) for name, kind, text in BAD])
-def test_a_bad_history_shows_its_anomaly_and_no_other(kind: Kind, text: str) -> None:
+def test_an_invalid_history_has_its_anomaly_and_no_other(kind: Kind, text: str) -> None:
     assert {anomaly.kind for anomaly in check(events(text))} - {kind} <= IMPLIED.get(kind, frozenset())
     assert kind in {anomaly.kind for anomaly in check(events(text))}
 
 
 IMPLIED = {
-    # A value that stands elsewhere than it was said to leaves a place that another takes.
+    # A value at another offset than acknowledged leaves an offset that another value takes.
     Kind.INCONSISTENT_OFFSETS: frozenset({Kind.DUPLICATE}),
     # Somebody between two values of a transaction was overwritten by it and has overwritten it.
     Kind.SEND_SKIP: frozenset({Kind.G0}),
@@ -306,8 +306,8 @@ def good_histories(draw: st.DrawFn) -> list[Event]:
         sends: list[Send] = []
         lands = outcome is Outcome.OK or (outcome is Outcome.UNKNOWN and draw(st.booleans()))
         for key in sorted(touched):
-            told = outcome is Outcome.OK or draw(st.booleans())
-            sends.append(Send(key=key, value=value, offset=ends[key] if told else None))
+            is_acknowledged = outcome is Outcome.OK or draw(st.booleans())
+            sends.append(Send(key=key, value=value, offset=ends[key] if is_acknowledged else None))
             if lands:
                 committed[key].append((ends[key], value))
             ends[key] += 2
@@ -344,7 +344,7 @@ def test_a_value_taken_from_a_perfect_log_is_missed(history: list[Event], data: 
 
 
 @given(st.dictionaries(st.integers(0, 7), st.sets(st.integers(0, 7), max_size=3)))
-def test_circles_are_found_where_there_are_any(graph: dict[int, set[int]]) -> None:
+def test_cycles_are_found_if_there_are_any(graph: dict[int, set[int]]) -> None:
     graph = {node: targets - {node} for node, targets in graph.items()}
 
     found = list(cycles(graph))
@@ -373,7 +373,7 @@ def run(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
 
 
-def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path) -> None:
+def test_the_command_prints_anomalies_and_fails(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(BAD[0][2], encoding="utf-8")
 
@@ -383,7 +383,7 @@ def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path) -> None:
     assert "inconsistent offsets: t/0: offset 0 holds 1, 2" in done.stdout
 
 
-def test_the_command_is_content_with_a_good_history(tmp_path: Path) -> None:
+def test_the_command_accepts_a_valid_history(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(GOOD, encoding="utf-8")
 
@@ -393,7 +393,7 @@ def test_the_command_is_content_with_a_good_history(tmp_path: Path) -> None:
     assert "no anomalies in 14 events" in done.stdout
 
 
-def test_the_command_refuses_what_is_no_history(tmp_path: Path) -> None:
+def test_the_command_refuses_a_file_that_is_not_a_history(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text("hello\n", encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's jars are run by Java, so they come from a folder of this user."""
+"""Java runs Apache Kafka's jars, so they must come from a folder of this user."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_users_own_jars_are_found_from_a_folder_below(jars_above: Path) -> N
     assert find_libs() == jars_above
 
 
-def test_another_users_jars_are_passed_over(jars_above: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_users_jars_are_ignored(jars_above: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs, stat = os.getuid() + 1, Path.stat
 
     def owned_by_another(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:

@@ -1,4 +1,4 @@
-"""Transactional ids and their producers, for tests that tell stories."""
+"""A shard of transactional ids and their producers, in memory."""
 
 from dataclasses import replace
 
@@ -13,10 +13,10 @@ from penstock.transactions.commands import (
     AddPartitions,
     EndTransaction,
     InitProducer,
-    MarkersNoted,
     MarkersWritten,
     PartitionsAdded,
     ProducerInitialized,
+    TransactionCompleted,
     TransactionEnded,
     VerifyPartitions,
 )
@@ -33,7 +33,7 @@ Producer = tuple[int, int]
 
 
 class Rig(ShardRig[TxnShard]):
-    """A coordinator whose markers are written when a test says so."""
+    """A shard whose markers are written when a test calls `write_markers`."""
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
         self.config = BrokerConfig.from_settings(settings or {})
@@ -41,7 +41,7 @@ class Rig(ShardRig[TxnShard]):
         self.next_producer_id = 1000
         self.coordinator_epoch = 0
         self.markers: list[WriteMarkers] = []
-        """Those asked for and not yet reported as written."""
+        """Requested and not yet reported as written."""
         super().__init__()
 
     def new_shard(self) -> TxnShard:
@@ -59,11 +59,11 @@ class Rig(ShardRig[TxnShard]):
         self.markers.append(effect)
 
     def run_event(self, event: Event) -> None:
-        """Let something be remembered that would take long to come about."""
+        """Apply an event directly, to reach a rare state."""
         self.run(Step(events=(event,)))
 
     def crash(self, survives: int = 0, *, compacted: bool = False) -> None:
-        """Die, and be read again from what was committed, with what Kafka's records hold of it."""
+        """Crash and load from the committed events, reduced to the fields of Kafka's records."""
         self.coordinator_epoch += 1
         self.markers.clear()
         super().crash(survives, compacted=compacted)
@@ -79,12 +79,12 @@ class Rig(ShardRig[TxnShard]):
             by_key[event.transactional_id] = event
         return list(by_key.values())
 
-    # What clients do
+    # Requests of clients
 
     def init(
         self, name: str = "t", *, as_producer: Producer = (NO_PRODUCER_ID, NO_EPOCH), timeout_ms: int = TIMEOUT_MS
     ) -> Producer:
-        """Become the producer; fails the test where that is refused."""
+        """Initialize the producer; fails the test if the request fails."""
         reply = self.ask(
             InitProducer(transactional_id=name, timeout_ms=timeout_ms, producer_id=as_producer[0], epoch=as_producer[1])
         )
@@ -154,13 +154,13 @@ class Rig(ShardRig[TxnShard]):
         )
 
     def write_markers(self) -> None:
-        """Carry out all that was asked for, and say so."""
+        """Report all requested markers as written."""
         while self.markers:
             self.report(self.markers.pop(0))
 
     def report(self, markers: WriteMarkers) -> None:
         reply = self.ask(written(markers))
-        assert isinstance(reply, MarkersNoted | CoordinatorNotAvailable), reply
+        assert isinstance(reply, TransactionCompleted | CoordinatorNotAvailable), reply
 
     def state(self, name: str = "t") -> TxnState:
         return self.shard.describe(name).state
@@ -176,7 +176,7 @@ def written(markers: WriteMarkers) -> MarkersWritten:
 
 
 def as_recorded(event: Event) -> Event:
-    """What comes back of an event that was a record of `__transaction_state`."""
+    """An event as it is read from a record of `__transaction_state`."""
     if isinstance(event, TransactionSaved):
         return TransactionSaved(replace(event.transaction, last_epoch=NO_EPOCH))
     return event

@@ -109,7 +109,7 @@ class Broker:
             await asyncio.sleep(0)
 
     def flush(self, *, first_only: bool) -> None:
-        """Let every flush that waits run, or the first alone: partitions are flushed at different moments."""
+        """Run all pending flushes, or only the first: partitions are flushed at different moments."""
         flushing = self.rig.flushing
         waiting = flushing.queue[1:] if first_only else []
         flushing.queue = flushing.queue[:1] if first_only else flushing.queue
@@ -129,7 +129,7 @@ class Broker:
 
 
 class Transaction:
-    """What a client wanted, and what it was told."""
+    """A client's transaction: the records it sent, and those acknowledged."""
 
     def __init__(self, name: str, randomness: random.Random) -> None:
         self.partitions = randomness.choice([(0,), (1,), (0, 1)])
@@ -145,7 +145,7 @@ class Transaction:
 
 
 class Client:
-    """One transactional id. A step of it takes a response, if there is one, and asks the next question."""
+    """The client of one transactional id. Each step takes a response, if there is one, and sends the next request."""
 
     def __init__(self, model: "Model", name: str, version: int) -> None:
         self._model = model
@@ -174,7 +174,7 @@ class Client:
     def step(self) -> None:
         now_ms = self._broker.rig.clock.ms
         if self.responses is not None and not self.responses:
-            assert now_ms - self._asked_ms < RESPONSE_MS_MAX, f"{self.name}: no answer to {self.phase.__name__}"
+            assert now_ms - self._asked_ms < RESPONSE_MS_MAX, f"{self.name}: no response to {self.phase.__name__}"
             return
         response = self.responses[0] if self.responses else None
         self.responses = None
@@ -243,7 +243,7 @@ class Client:
         self.responses = self._append(*wanted.left[0])
 
     def _append(self, partition: int, value: bytes) -> list[Any]:
-        """Send one batch as the produce path does; the list that its acknowledgement will be in."""
+        """Send one batch as the produce path does; returns the list that will hold its acknowledgement."""
         rig, responses = self._broker.rig, list[Any]()
         replica = rig.replica(DATA, partition)
         producer_id, epoch = self._producer
@@ -342,7 +342,7 @@ class Model:
             await self.crash()
 
     async def rest(self) -> None:
-        """Let every client end what it has begun, and the broker what it has decided."""
+        """Let every client end its transaction, and the broker complete decided ones."""
         for _ in range(REST_TURNS_MAX):
             if all(client.rests for client in self.clients):
                 break
@@ -365,13 +365,13 @@ class Model:
         for name, partition in ((DATA, 0), (DATA, 1), (STATE, 0), (OFFSETS, 0)):
             replica = self.broker.rig.replica(name, partition)
             assert replica.offsets.last_stable == replica.offsets.log_end, f"{replica.tp}: a transaction is open"
-            assert len(replica._commit_waiters) == len(replica._flush_waiters) == 0, f"{replica.tp}: somebody waits"
+            assert len(replica._commit_waiters) == len(replica._flush_waiters) == 0, f"{replica.tp}: a waiter is left"
         for coordinator in (*self.broker.transactions.loaded(), *self.broker.groups.coordinators.loaded()):
             assert coordinator.waiting == 0
         seen = [
             (partition, value) for partition in (0, 1) for value in committed(self.broker.rig.replica(DATA, partition))
         ]
-        assert len(seen) == len(set(seen)), "a record stands twice"
+        assert len(seen) == len(set(seen)), "a record is duplicated"
         for client in self.clients:
             for transaction in client.transactions:
                 check_outcome(transaction, set(seen))
@@ -391,11 +391,13 @@ def check_offset(transactions: list[Transaction], found: int | None) -> None:
     possible = {each.offset for each in transactions if each.commits}
     promised = [each.offset for each in transactions if each.is_ended and each.commits and each.offset is not None]
     assert found is None or found in possible, f"{found} was never committed"
-    assert not promised or (found is not None and found >= max(promised)), f"{max(promised)} was, and {found} is there"
+    assert not promised or (found is not None and found >= max(promised)), (
+        f"{max(promised)} was committed, found {found}"
+    )
 
 
 def committed(replica: Replica) -> list[bytes | None]:
-    """What a reader of committed data gets, told which transactions were aborted."""
+    """The records that a read_committed consumer gets, given the aborted transactions."""
     found: list[bytes | None] = []
     offset = replica.offsets.log_start
     while True:
@@ -418,7 +420,7 @@ def committed(replica: Replica) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_what_clients_were_told_holds_after_kills_and_power_cuts(seed: int) -> None:
+def test_acknowledged_results_survive_kills_and_power_cuts(seed: int) -> None:
     async def act() -> None:
         model = Model(seed)
         for _ in range(STEPS):

@@ -16,7 +16,7 @@ from penstock.model.generated_errors import (
     InvalidTxnState,
     ProducerFenced,
 )
-from penstock.transactions.commands import MarkersNoted, PartitionsVerified
+from penstock.transactions.commands import PartitionsVerified, TransactionCompleted
 from penstock.transactions.effects import WriteMarkers
 from penstock.transactions.events import TransactionSaved
 from penstock.transactions.old_clients import FENCED_FROM, FENCED_FROM_INIT, error_for_version
@@ -48,7 +48,7 @@ def test_the_first_partition_begins_the_transaction(rig: Rig, version: int) -> N
     assert found.version == version
 
 
-def test_partitions_that_are_part_of_it_already_are_not_written_again(rig: Rig) -> None:
+def test_partitions_already_in_the_transaction_are_not_appended_again(rig: Rig) -> None:
     producer = rig.init()
     rig.add(producer, A0, A1)
     written_before = len(rig.log)
@@ -66,7 +66,7 @@ def test_partitions_that_are_part_of_it_already_are_not_written_again(rig: Rig) 
         ("t", (0, 1), ProducerFenced),
     ],
 )
-def test_partitions_of_somebody_else_are_refused(
+def test_partitions_from_another_producer_are_rejected(
     rig: Rig, name: str, change: tuple[int, int], error: type[Exception]
 ) -> None:
     rig.init()
@@ -77,7 +77,7 @@ def test_partitions_of_somebody_else_are_refused(
     assert rig.state() is TxnState.EMPTY
 
 
-def test_no_partition_is_added_while_the_outcome_is_being_told(rig: Rig) -> None:
+def test_no_partition_is_added_while_markers_are_written(rig: Rig) -> None:
     producer = rig.init()
     rig.add(producer, A0, version=TV1)
     rig.end(producer, commit=True, version=TV1)
@@ -88,7 +88,7 @@ def test_no_partition_is_added_while_the_outcome_is_being_told(rig: Rig) -> None
     assert rig.transaction().partitions == {A1}
 
 
-def test_verification_tells_which_partitions_are_missing_and_changes_nothing(rig: Rig) -> None:
+def test_verification_returns_missing_partitions_and_changes_nothing(rig: Rig) -> None:
     producer = rig.init()
     assert rig.verify(producer, A0) == PartitionsVerified(missing=frozenset({A0}))
     rig.add(producer, A0)
@@ -97,7 +97,7 @@ def test_verification_tells_which_partitions_are_missing_and_changes_nothing(rig
     assert rig.transaction() == before
 
 
-# Ends
+# Ending
 
 
 @BOTH
@@ -129,7 +129,7 @@ def test_the_markers_go_to_exactly_the_partitions_of_the_transaction(rig: Rig, v
 
 @BOTH
 @OUTCOMES
-def test_a_retry_waits_for_the_markers_and_then_gets_the_same_answer(rig: Rig, version: int, commit: bool) -> None:
+def test_a_retry_waits_for_the_markers_and_then_gets_the_same_response(rig: Rig, version: int, commit: bool) -> None:
     producer = rig.init()
     rig.add(producer, A0, version=version)
     after = rig.end(producer, commit=commit, version=version)
@@ -142,7 +142,7 @@ def test_a_retry_waits_for_the_markers_and_then_gets_the_same_answer(rig: Rig, v
 
 @BOTH
 @OUTCOMES
-def test_what_was_decided_is_not_undone(rig: Rig, version: int, commit: bool) -> None:
+def test_a_decided_outcome_is_final(rig: Rig, version: int, commit: bool) -> None:
     producer = rig.init()
     rig.add(producer, A0, version=version)
     rig.end(producer, commit=commit, version=version)
@@ -173,7 +173,7 @@ def test_a_delayed_end_of_an_earlier_transaction_does_not_end_the_next_one(rig: 
     ],
 )
 @BOTH
-def test_nobody_else_ends_a_transaction(
+def test_another_producer_cannot_end_a_transaction(
     rig: Rig, version: int, name: str, change: tuple[int, int], error: type[Exception]
 ) -> None:
     rig.init()
@@ -185,12 +185,12 @@ def test_nobody_else_ends_a_transaction(
 
 
 @OUTCOMES
-def test_with_version_1_there_must_be_a_transaction_to_end(rig: Rig, commit: bool) -> None:
+def test_with_version_1_ending_without_a_transaction_is_rejected(rig: Rig, commit: bool) -> None:
     producer = rig.init()
     assert rig.end_refused(producer, commit=commit, version=TV1) is InvalidTxnState
 
 
-def test_with_version_2_an_abort_of_nothing_gives_a_new_epoch(rig: Rig) -> None:
+def test_with_version_2_an_abort_without_a_transaction_bumps_the_epoch(rig: Rig) -> None:
     producer = rig.init()
     after = rig.end(producer, commit=False)
     assert after == (producer[0], producer[1] + 1)
@@ -200,7 +200,7 @@ def test_with_version_2_an_abort_of_nothing_gives_a_new_epoch(rig: Rig) -> None:
     assert rig.end(after, commit=False) == (producer[0], producer[1] + 2)
 
 
-def test_with_version_2_a_commit_of_nothing_is_refused(rig: Rig) -> None:
+def test_with_version_2_a_commit_without_a_transaction_is_rejected(rig: Rig) -> None:
     producer = rig.init()
     assert rig.end_refused(producer, commit=True) is InvalidTxnState
     rig.add(producer, A0)
@@ -218,7 +218,7 @@ def test_a_transaction_without_partitions_ends_without_markers(rig: Rig) -> None
     assert not rig.markers
 
 
-def test_a_producer_may_change_to_version_2_and_back(rig: Rig) -> None:
+def test_a_producer_may_switch_to_version_2_and_back(rig: Rig) -> None:
     producer = rig.init()
     rig.add(producer, A0, version=TV1)
     rig.end(producer, commit=True, version=TV1)
@@ -231,7 +231,7 @@ def test_a_producer_may_change_to_version_2_and_back(rig: Rig) -> None:
     assert rig.end(after, commit=False, version=TV1) == after
 
 
-# When the epochs are used up
+# Exhausted epochs
 
 
 def used_up(rig: Rig) -> tuple[int, int]:
@@ -241,7 +241,7 @@ def used_up(rig: Rig) -> tuple[int, int]:
 
 
 @OUTCOMES
-def test_with_the_last_epoch_the_producer_goes_on_under_another_id(rig: Rig, commit: bool) -> None:
+def test_a_producer_with_exhausted_epochs_gets_a_new_producer_id(rig: Rig, commit: bool) -> None:
     producer = used_up(rig)
     rig.add(producer, A0)
     after = rig.end(producer, commit=commit)
@@ -255,7 +255,7 @@ def test_with_the_last_epoch_the_producer_goes_on_under_another_id(rig: Rig, com
     assert rig.end(after, commit=True) == (1002, 1)
 
 
-def test_without_a_producer_id_at_hand_the_transaction_stays_open(rig: Rig) -> None:
+def test_without_an_available_producer_id_the_transaction_stays_open(rig: Rig) -> None:
     producer = used_up(rig)
     rig.add(producer, A0)
     rig.ids_left = 0
@@ -266,10 +266,10 @@ def test_without_a_producer_id_at_hand_the_transaction_stays_open(rig: Rig) -> N
     rig.end(producer, commit=True)
 
 
-# Markers, crashes and a log that refuses
+# Markers, crashes and failed appends
 
 
-def test_markers_are_not_asked_for_before_the_decision_is_committed(rig: Rig) -> None:
+def test_markers_are_written_only_after_the_decision_is_committed(rig: Rig) -> None:
     producer = rig.init()
     rig.add(producer, A0)
     rig.holding = True
@@ -294,7 +294,7 @@ def test_a_decision_that_was_lost_leaves_the_transaction_open(rig: Rig) -> None:
 
 
 @OUTCOMES
-def test_after_a_crash_the_markers_are_asked_for_again(rig: Rig, commit: bool) -> None:
+def test_after_a_crash_the_markers_are_written_again(rig: Rig, commit: bool) -> None:
     producer = rig.init()
     rig.add(producer, A0, A1)
     after = rig.end(producer, commit=commit)
@@ -321,10 +321,10 @@ def test_markers_reported_twice_or_late_change_nothing(rig: Rig) -> None:
     after = rig.end(producer, commit=True)
     (markers,) = rig.markers
     rig.write_markers()
-    assert rig.ask(written(markers)) == MarkersNoted()
+    assert rig.ask(written(markers)) == TransactionCompleted()
     rig.add(after, A0)
     rig.end(after, commit=False)
-    assert rig.ask(written(markers)) == MarkersNoted()
+    assert rig.ask(written(markers)) == TransactionCompleted()
     assert rig.state() is TxnState.PREPARE_ABORT
 
 
@@ -333,11 +333,11 @@ def test_markers_of_an_unknown_id_change_nothing(rig: Rig) -> None:
     rig.add(producer, A0)
     rig.end(producer, commit=True)
     (markers,) = rig.markers
-    assert rig.ask(written(replace(markers, transactional_id="u"))) == MarkersNoted()
+    assert rig.ask(written(replace(markers, transactional_id="u"))) == TransactionCompleted()
     assert rig.shard.count == 1
 
 
-def test_an_end_that_the_log_refused_did_not_happen(rig: Rig) -> None:
+def test_an_end_whose_append_failed_changes_nothing(rig: Rig) -> None:
     producer = rig.init()
     rig.add(producer, A0)
     rig.refusing = CoordinatorNotAvailable()
@@ -348,7 +348,7 @@ def test_an_end_that_the_log_refused_did_not_happen(rig: Rig) -> None:
     rig.end(producer, commit=False)
 
 
-def test_a_completion_that_the_log_refused_is_tried_again_without_new_markers(rig: Rig) -> None:
+def test_a_completion_whose_append_failed_is_retried_without_new_markers(rig: Rig) -> None:
     producer = rig.init()
     rig.add(producer, A0)
     rig.end(producer, commit=True)
@@ -365,7 +365,7 @@ def test_a_completion_that_the_log_refused_is_tried_again_without_new_markers(ri
 # Old clients
 
 
-def test_an_old_client_is_told_that_its_epoch_is_invalid() -> None:
+def test_an_old_client_gets_invalid_producer_epoch() -> None:
     fenced = ProducerFenced()
     assert isinstance(error_for_version(fenced, 1, FENCED_FROM), InvalidProducerEpoch)
     assert error_for_version(fenced, 2, FENCED_FROM) is fenced

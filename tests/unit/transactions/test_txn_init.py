@@ -1,4 +1,4 @@
-"""Becoming the producer of a transactional id."""
+"""InitProducerId with a transactional id."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def rig() -> Rig:
 
 
 def with_epoch(rig: Rig, epoch: int) -> tuple[int, int]:
-    """A producer that has used up its epochs to this one."""
+    """A producer whose epoch has advanced to this one."""
     producer_id, _ = rig.init()
     rig.run_event(TransactionSaved(replace(rig.transaction(), epoch=epoch)))
     return producer_id, epoch
@@ -40,17 +40,17 @@ def test_a_new_id_gets_a_producer_id_and_the_first_epoch(rig: Rig) -> None:
     assert rig.transaction().updated_ms == START_MS
 
 
-def test_two_ids_have_different_producers(rig: Rig) -> None:
+def test_two_transactional_ids_have_different_producer_ids(rig: Rig) -> None:
     assert rig.init("t")[0] != rig.init("u")[0]
 
 
-def test_who_comes_next_has_the_same_producer_id_and_the_next_epoch(rig: Rig) -> None:
+def test_the_next_producer_gets_the_same_producer_id_and_the_next_epoch(rig: Rig) -> None:
     producer_id, epoch = rig.init()
     assert rig.init(timeout_ms=5) == (producer_id, epoch + 1)
     assert rig.transaction().timeout_ms == 5
 
 
-def test_a_new_producer_aborts_the_open_transaction_and_comes_again(rig: Rig) -> None:
+def test_a_new_producer_aborts_the_open_transaction_and_retries(rig: Rig) -> None:
     zombie = rig.init()
     rig.add(zombie, A0, version=TV1)
     assert rig.init_refused() is ConcurrentTransactions
@@ -70,12 +70,12 @@ def test_the_markers_of_a_fenced_producer_have_a_greater_epoch_than_its_records(
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_a_timeout_out_of_bounds_is_refused(rig: Rig, timeout_ms: int) -> None:
+def test_a_timeout_out_of_bounds_is_rejected(rig: Rig, timeout_ms: int) -> None:
     assert rig.init_refused(timeout_ms=timeout_ms) is InvalidTransactionTimeout
     assert rig.shard.count == 0
 
 
-def test_the_longest_timeout_is_taken(rig: Rig) -> None:
+def test_the_longest_allowed_timeout_is_accepted(rig: Rig) -> None:
     producer_id, epoch = rig.init(timeout_ms=900_000)
     assert (producer_id >= 0, epoch, rig.shard.count) == (True, 0, 1)
 
@@ -83,11 +83,13 @@ def test_the_longest_timeout_is_taken(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("name", "producer"), [("", (-1, -1)), ("t", (1001, -1)), ("t", (-1, 0))], ids=["no id", "no epoch", "no producer"]
 )
-def test_half_a_request_is_invalid(rig: Rig, name: str, producer: tuple[int, int]) -> None:
+def test_a_request_with_only_one_of_producer_id_and_epoch_is_invalid(
+    rig: Rig, name: str, producer: tuple[int, int]
+) -> None:
     assert rig.init_refused(name, as_producer=producer) is InvalidRequest
 
 
-def test_while_no_producer_id_is_at_hand_a_new_id_has_to_wait(rig: Rig) -> None:
+def test_a_new_id_waits_for_an_available_producer_id(rig: Rig) -> None:
     rig.ids_left = 0
     assert rig.init_refused() is CoordinatorLoadInProgress
     assert rig.shard.count == 0
@@ -96,10 +98,10 @@ def test_while_no_producer_id_is_at_hand_a_new_id_has_to_wait(rig: Rig) -> None:
     rig.init()
 
 
-# A producer that names itself
+# Requests with a producer id and epoch
 
 
-def test_a_producer_that_names_itself_gets_the_next_epoch(rig: Rig) -> None:
+def test_a_producer_that_sends_its_epoch_gets_the_next_one(rig: Rig) -> None:
     producer = rig.init()
     assert rig.init(as_producer=producer) == (producer[0], 1)
 
@@ -111,7 +113,7 @@ def test_its_retry_gets_the_same_epoch_again(rig: Rig) -> None:
     assert rig.init(as_producer=bumped) == (producer[0], 2)
 
 
-def test_one_that_was_replaced_is_fenced_and_changes_nothing(rig: Rig) -> None:
+def test_a_replaced_producer_is_fenced_and_changes_nothing(rig: Rig) -> None:
     zombie = rig.init()
     rig.init()
     before = rig.transaction()
@@ -128,7 +130,7 @@ def test_a_zombie_does_not_abort_the_transaction_of_its_successor(rig: Rig) -> N
     assert rig.transaction() == before
 
 
-def test_one_that_names_itself_in_its_own_transaction_aborts_it(rig: Rig) -> None:
+def test_a_producer_that_reinitializes_aborts_its_own_transaction(rig: Rig) -> None:
     producer = rig.init()
     rig.add(producer, A0)
     assert rig.init_refused(as_producer=producer) is ConcurrentTransactions
@@ -141,11 +143,11 @@ def test_another_producer_id_is_fenced(rig: Rig) -> None:
     assert rig.init_refused(as_producer=(producer_id + 1, epoch)) is ProducerFenced
 
 
-def test_an_unknown_id_takes_a_producer_that_was_forgotten(rig: Rig) -> None:
+def test_an_expired_id_accepts_its_old_producer(rig: Rig) -> None:
     assert rig.init(as_producer=(7, 12)) == (1001, 0)
 
 
-def test_while_the_outcome_is_being_told_everybody_has_to_wait(rig: Rig) -> None:
+def test_no_producer_is_initialized_while_markers_are_written(rig: Rig) -> None:
     producer = rig.init()
     rig.add(producer, A0)
     after = rig.end(producer, commit=True)
@@ -154,16 +156,16 @@ def test_while_the_outcome_is_being_told_everybody_has_to_wait(rig: Rig) -> None
     assert rig.init(as_producer=after) == (after[0], after[1] + 1)
 
 
-# When the epochs are used up
+# Exhausted epochs
 
 
-def test_the_last_epoch_is_not_given_away(rig: Rig) -> None:
+def test_no_producer_gets_the_last_epoch(rig: Rig) -> None:
     producer_id, _ = with_epoch(rig, 32_765)
     assert rig.init() == (producer_id, 32_766)
     assert rig.init() == (1002, 0)
 
 
-def test_a_producer_that_missed_its_new_id_learns_it_from_a_retry(rig: Rig) -> None:
+def test_a_producer_that_missed_its_new_id_gets_it_with_a_retry(rig: Rig) -> None:
     old = with_epoch(rig, 32_766)
     new = rig.init(as_producer=old)
     assert new == (1002, 0)
@@ -171,7 +173,7 @@ def test_a_producer_that_missed_its_new_id_learns_it_from_a_retry(rig: Rig) -> N
     assert rig.init(as_producer=new) == (1002, 1)
 
 
-def test_without_a_producer_id_at_hand_nothing_is_lost(rig: Rig) -> None:
+def test_without_an_available_producer_id_the_state_is_unchanged(rig: Rig) -> None:
     with_epoch(rig, 32_766)
     before = rig.transaction()
     rig.ids_left = 0
@@ -186,11 +188,11 @@ def ask_two_phase(rig: Rig, *, keep: bool = False) -> object:
     return rig.ask(InitProducer(transactional_id="t", timeout_ms=1, two_phase_commit=True, keep_prepared=keep))
 
 
-def test_two_phase_commit_has_to_be_allowed(rig: Rig) -> None:
+def test_two_phase_commit_has_to_be_enabled(rig: Rig) -> None:
     assert isinstance(ask_two_phase(rig), TransactionalIdAuthorizationFailed)
 
 
-def test_a_two_phase_transaction_is_never_late() -> None:
+def test_a_two_phase_transaction_never_times_out() -> None:
     rig = Rig({"transaction.two.phase.commit.enable": "true"})
     ask_two_phase(rig)
     assert rig.transaction().timeout_ms == TIMEOUT_MS_NEVER

@@ -49,25 +49,25 @@ def transactions(shard: TxnShard) -> dict[str, Transaction]:
 
 
 class Transactions(RuleBasedStateMachine):
-    """Clients that do anything at any time, with the producer ids and epochs that they were ever told."""
+    """Clients that send any request at any time, with any producer id and epoch that they ever received."""
 
     @initialize()
     def start(self) -> None:
         self.rig = Rig()
-        self.told: dict[str, list[Producer]] = {"t": [(7, 0)], "u": [(7, 0)]}
-        """What clients believe to be, the latest last; the first is somebody who was never anybody."""
+        self.known_producers: dict[str, list[Producer]] = {"t": [(7, 0)], "u": [(7, 0)]}
+        """The producer ids and epochs that clients use, the latest last; the first was never assigned."""
         self.commands: dict[int, TxnCommand] = {}
-        self.heard: set[int] = set()
+        self.checked: set[int] = set()
         self.marked: list[WriteMarkers] = []
-        """Markers that were written, which may be reported again."""
-        for name in self.told:
+        """Written markers, which may be reported again."""
+        for name in self.known_producers:
             self.init(name, TIMEOUT_MS)
 
-    # What clients do
+    # Requests of clients
 
     def producer(self, name: str, back: int) -> Producer:
-        """Mostly the latest, sometimes a zombie."""
-        known = self.told[name]
+        """Usually the latest producer, sometimes a zombie."""
+        known = self.known_producers[name]
         return known[-1 - min(max(back - 3, 0), len(known) - 1)]
 
     def ask(self, command: TxnCommand) -> None:
@@ -78,7 +78,7 @@ class Transactions(RuleBasedStateMachine):
         self.listen()
 
     def check_stale(self, command: TxnCommand, before: dict[str, Transaction]) -> None:
-        """An older epoch, or another producer id, never changes anything; nor does anybody change another id."""
+        """A command with an older epoch or another producer id changes nothing; no command changes another id."""
         after = transactions(self.rig.shard)
         name = command.transactional_id
         old = before.pop(name, None)
@@ -97,7 +97,7 @@ class Transactions(RuleBasedStateMachine):
             TxnState.COMPLETE_ABORT,
         )
         if fenced_last and new is not None and new.producer_id != old.producer_id:
-            # It was late with the last epoch that producers get, and nobody has replaced it: it begins anew.
+            # It timed out with the last epoch that producers get and was not replaced: it gets a new producer id.
             assert retries or (isinstance(command, EndTransaction) and not command.commit)
             assert (command.epoch, new.epoch, new.state.resting) == (PRODUCER_EPOCH_MAX - 1, 0, True)
         elif retries and new is not None:
@@ -157,7 +157,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(name=NAMES, partitions=PARTITIONS, version=VERSIONS, commit=st.booleans(), again=st.booleans())
     def work(self, name: str, partitions: tuple, version: int, commit: bool, again: bool) -> None:  # type: ignore[type-arg]
-        """What a healthy producer does, with a retry where its connection broke."""
+        """A whole transaction of a healthy producer, which retries if its connection breaks."""
         for partition in partitions:
             self.add(name, 0, (partition,), version)
         producer_id, epoch = self.producer(name, 0)
@@ -171,7 +171,7 @@ class Transactions(RuleBasedStateMachine):
         for _ in range(2 if again else 1):
             self.ask(end)
 
-    # What the world does
+    # Time and faults
 
     @precondition(lambda self: self.rig.markers)
     @rule(which=CHOICES)
@@ -183,7 +183,7 @@ class Transactions(RuleBasedStateMachine):
     @precondition(lambda self: self.marked)
     @rule(which=CHOICES)
     def report_markers_again(self, which: int) -> None:
-        """Only what the current context may say: a context dies with its shard."""
+        """Only markers of the current context, as a context dies with its shard."""
         markers = self.marked[which % len(self.marked)]
         if markers.coordinator_epoch == self.rig.coordinator_epoch:
             self.ask(written(markers))
@@ -196,7 +196,7 @@ class Transactions(RuleBasedStateMachine):
     @precondition(lambda self: self.rig.refusing is None and not self.rig.holding)
     @rule(days=st.sampled_from([1, 1, 1, 8]))
     def pass_days(self, days: int) -> None:
-        """The machine slept: whatever was due rings once."""
+        """The machine slept: every due timer expires once."""
         self.rig.now_ms += days * DAY_MS
         self.rig.pass_ms(0)
         self.listen()
@@ -207,7 +207,7 @@ class Transactions(RuleBasedStateMachine):
         ids_left=st.sampled_from([0, 1, 100, 100]),
     )
     def change_the_weather(self, refuses: bool, holds: bool, ids_left: int) -> None:
-        """The log refuses, or takes; it commits late, or at once; producer ids are short, or at hand."""
+        """The log refuses or accepts appends, and commits late or at once; producer ids run out or are available."""
         self.rig.commit()
         self.rig.refusing = CoordinatorNotAvailable() if refuses else None
         self.rig.holding = holds
@@ -226,14 +226,14 @@ class Transactions(RuleBasedStateMachine):
         if found is not None and found.state.resting and found.epoch < 32_764:
             used_up = replace(found, epoch=32_765, last_epoch=NO_EPOCH, state=TxnState.EMPTY)
             self.rig.run_event(TransactionSaved(used_up))
-            self.told[name].append((found.producer_id, 32_765))
+            self.known_producers[name].append((found.producer_id, 32_765))
 
-    # What clients hear
+    # Responses
 
     def listen(self) -> None:
         for ticket, reply in list(self.rig.replies.items()):
-            if ticket not in self.heard:
-                self.heard.add(ticket)
+            if ticket not in self.checked:
+                self.checked.add(ticket)
                 self.hear(self.commands[ticket], reply)
 
     def hear(self, command: TxnCommand, reply: Reply | BrokerError) -> None:
@@ -243,23 +243,23 @@ class Transactions(RuleBasedStateMachine):
             assert reply.epoch < PRODUCER_EPOCH_MAX, "the last epoch was given away"
             assert isinstance(command, InitProducer)
             if command.producer_id == NO_PRODUCER_ID:
-                for known in self.told.values():
+                for known in self.known_producers.values():
                     assert producer not in known, f"{producer} is the producer of two"
-            self.told[name].append(producer)
+            self.known_producers[name].append(producer)
         elif isinstance(reply, TransactionEnded):
             assert isinstance(command, EndTransaction)
             assert reply.epoch < PRODUCER_EPOCH_MAX, "the last epoch was given away"
             if command.transaction_version == TV2:
                 self.check_outcome(command)
-            self.told[name].append((reply.producer_id, reply.epoch))
+            self.known_producers[name].append((reply.producer_id, reply.epoch))
         elif not isinstance(reply, BrokerError):
             expected = {AddPartitions: "PartitionsAdded", VerifyPartitions: "PartitionsVerified"}
-            assert type(reply).__name__ == expected.get(type(command), "MarkersNoted")
+            assert type(reply).__name__ == expected.get(type(command), "TransactionCompleted")
             assert isinstance(command, AddPartitions | VerifyPartitions | MarkersWritten)
             assert isinstance(reply, PartitionsVerified) is isinstance(command, VerifyPartitions)
 
     def check_outcome(self, command: EndTransaction) -> None:
-        """What a producer is told of its transaction is what the log says, and nothing else.
+        """A producer's response agrees with the log.
 
         Transactions of the first version stay in one epoch. Where some followed in the epoch that this one ended with,
         the last of them decides what a late request is told, as in Kafka.
@@ -274,9 +274,9 @@ class Transactions(RuleBasedStateMachine):
         if any(found.version == TV1 for found in prepared):
             prepared = prepared[-1:]
         decided = {found.state is TxnState.PREPARE_COMMIT for found in prepared}
-        assert decided == {command.commit}, f"{command} was told it was done, and decided was {decided}"
+        assert decided == {command.commit}, f"{command} succeeded, but the decision was {decided}"
 
-    # What is always so
+    # Invariants
 
     @invariant()
     def every_request_is_answered_once(self) -> None:
@@ -286,7 +286,7 @@ class Transactions(RuleBasedStateMachine):
 
     @invariant()
     def the_log_tells_a_story_that_can_be(self) -> None:
-        """States follow one another as they may, decisions stand, and epochs never go back."""
+        """State transitions are valid, decisions are final, and epochs never go back."""
         reported = {(markers.transactional_id, markers.producer_id, markers.epoch) for markers in self.marked}
         last: dict[str, Transaction] = {}
         for event in self.rig.log:
@@ -337,7 +337,7 @@ class Transactions(RuleBasedStateMachine):
 
     @invariant()
     def markers_are_asked_for_where_the_outcome_is_decided(self) -> None:
-        """Every decision is told, to its partitions and no others; no telling goes without a committed decision."""
+        """Every committed decision, and no other, leads to markers, for exactly its partitions."""
         decided = [
             event.transaction
             for event in self.rig.log[: self.rig.committed]
@@ -367,10 +367,10 @@ class Transactions(RuleBasedStateMachine):
         }
         for name, found in transactions(self.rig.shard).items():
             if found.state.prepared:
-                assert (name, found.producer_id, found.epoch) in asked, f"nobody will ever complete {found}"
+                assert (name, found.producer_id, found.epoch) in asked, f"{found} will never be completed"
 
     def teardown(self) -> None:
-        """When the log takes everything and time passes, every transaction ends and no timer is left over."""
+        """If no append fails and time passes, every transaction ends and no timer is left."""
         if not hasattr(self, "rig"):
             return
         self.rig.refusing, self.rig.holding = None, False
@@ -386,7 +386,7 @@ class Transactions(RuleBasedStateMachine):
 
 
 def forgetful(transaction: Transaction) -> Transaction:
-    """Without what a record does not hold."""
+    """The transaction without the fields that a record does not have."""
     return replace(transaction, last_epoch=NO_EPOCH)
 
 

@@ -1,4 +1,4 @@
-"""Transactions on a disk in memory: their log, their markers, and what is left of them after a crash."""
+"""Transactions on a disk in memory: their log, their markers, and their state after a crash."""
 
 import asyncio
 from dataclasses import replace
@@ -43,7 +43,7 @@ PRODUCER_ID = 7
 
 
 class Transactions:
-    """One broker's coordinators of transactions, beside those of its groups."""
+    """One broker's transaction coordinators and group coordinators."""
 
     def __init__(self, disk: MemDisk | None = None, *, partitions: int = 1, paths: tuple[str, ...] = (HOME,)) -> None:
         state = topic(STATE, partitions, number=98, configs={"cleanup.policy": "compact"})
@@ -68,11 +68,11 @@ class Transactions:
     def ask(self, command: TxnCommand) -> Any:
         responses: list[Reply | BrokerError] = []
         deliver(self.coordinators.of(command.transactional_id).submit(command), responses)
-        assert len(responses) == 1, f"{len(responses)} answers to {command}"
+        assert len(responses) == 1, f"{len(responses)} responses to {command}"
         return responses[0]
 
     async def finish(self, command: TxnCommand) -> Any:
-        """The response to the end of a transaction, with its markers written."""
+        """End a transaction and wait for its markers; returns the response."""
         response = self.ask(command)
         await asyncio.sleep(0)
         return response
@@ -81,7 +81,7 @@ class Transactions:
         return self.coordinators.of(name).shard().describe(name).state
 
     async def load(self) -> None:
-        """Let what has records be read."""
+        """Load all queued partitions."""
         loads = [asyncio.create_task(one.run()) for one in (self.groups.coordinators, self.coordinators)]
         for _ in range(TURNS_MAX):
             if not self.groups.coordinators.loading and not self.coordinators.loading:
@@ -94,7 +94,7 @@ class Transactions:
         self.rig.loop.pass_ms(200)
 
     def outcomes(self, tp: TopicPartition = ORDERS) -> list[bool]:
-        """What the markers in a partition say, in order."""
+        """The outcomes of the markers in a partition, in order."""
         log = self.rig.replica(tp.topic, tp.partition).log
         batches = [batch for batch in log.view().walk_from(0, bodies=True) if batch.header.is_control]
         return [parse_marker(decode_records(bytes(batch.data))[0])[0] == COMMIT_MARKER for batch in batches]
@@ -143,7 +143,7 @@ def test_a_commit_reaches_every_partition_and_is_then_complete() -> None:
     asyncio.run(act())
 
 
-def test_an_abort_leaves_nothing_of_the_offsets() -> None:
+def test_an_abort_discards_the_offsets() -> None:
     async def act() -> None:
         world = Transactions()
         producer_id, epoch = begin(world, OFFSETS, version=FIRST_VERSION)
@@ -159,7 +159,7 @@ def test_an_abort_leaves_nothing_of_the_offsets() -> None:
     asyncio.run(act())
 
 
-def test_an_open_transaction_outlives_a_crash_with_its_offsets() -> None:
+def test_an_open_transaction_and_its_offsets_survive_a_crash() -> None:
     async def act() -> None:
         world = Transactions()
         producer_id, epoch = begin(world, ORDERS, OFFSETS)
@@ -182,7 +182,7 @@ def test_an_open_transaction_outlives_a_crash_with_its_offsets() -> None:
     asyncio.run(act())
 
 
-def test_what_was_prepared_before_a_crash_is_carried_out_after_it() -> None:
+def test_a_transaction_prepared_before_a_crash_is_completed_after_it() -> None:
     async def act() -> None:
         world = Transactions()
         producer_id, epoch = begin(world, ORDERS, OFFSETS)
@@ -204,7 +204,7 @@ def test_what_was_prepared_before_a_crash_is_carried_out_after_it() -> None:
     asyncio.run(act())
 
 
-def test_a_rotten_batch_of_the_log_costs_its_transaction_and_not_the_coordinator() -> None:
+def test_a_corrupt_batch_of_the_log_loses_its_transaction_and_not_the_coordinator() -> None:
     async def act() -> None:
         world = Transactions()
         for name in ("a", "b", "c"):
@@ -239,7 +239,7 @@ def test_a_partition_that_was_not_added_is_not_verified() -> None:
     asyncio.run(act())
 
 
-def test_a_topic_that_is_gone_does_not_hold_a_transaction_up() -> None:
+def test_a_deleted_topic_does_not_block_a_transaction() -> None:
     async def act() -> None:
         world = Transactions()
         producer_id, epoch = begin(world, ORDERS, OFFSETS)
@@ -253,7 +253,7 @@ def test_a_topic_that_is_gone_does_not_hold_a_transaction_up() -> None:
     asyncio.run(act())
 
 
-def test_the_end_of_a_transaction_is_answered_before_its_partitions_are_told() -> None:
+def test_the_end_txn_response_precedes_the_markers() -> None:
     async def act() -> None:
         world = Transactions()
         producer_id, epoch = begin(world, ORDERS)
@@ -269,7 +269,7 @@ def test_the_end_of_a_transaction_is_answered_before_its_partitions_are_told() -
     asyncio.run(act())
 
 
-def test_an_end_that_timed_out_on_a_hanging_disk_is_carried_out_when_the_disk_is_back() -> None:
+def test_an_end_that_timed_out_is_completed_when_the_disk_is_back() -> None:
     async def act() -> None:
         world = Transactions()
         producer_id, epoch = begin(world, ORDERS)
@@ -290,7 +290,7 @@ def test_an_end_that_timed_out_on_a_hanging_disk_is_carried_out_when_the_disk_is
     asyncio.run(act())
 
 
-def test_markers_of_many_partitions_leave_the_loop_room_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_markers_of_many_partitions_yield_to_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     async def act() -> None:
         monkeypatch.setattr("penstock.transactions.context.MARKERS_PER_TURN_MAX", 1)
         world = Transactions()
@@ -308,7 +308,7 @@ def test_markers_of_many_partitions_leave_the_loop_room_between_them(monkeypatch
     asyncio.run(act())
 
 
-def test_a_crash_between_two_markers_leaves_no_partition_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_between_two_markers_leaves_no_partition_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async def act() -> None:
         monkeypatch.setattr("penstock.transactions.context.MARKERS_PER_TURN_MAX", 1)
         world = Transactions()
@@ -317,14 +317,14 @@ def test_a_crash_between_two_markers_leaves_no_partition_waiting(monkeypatch: py
         await world.finish(end(producer_id, epoch))
         assert (world.outcomes(), world.outcomes(second)) == ([True], [])
 
-        # Whoever is dead does not write on.
+        # The crashed coordinator writes nothing more.
         world.coordinators.close()
         again = Transactions(world.rig.stop(clean=False))
         await again.load()
         await asyncio.sleep(0)
 
         assert again.state() is TxnState.COMPLETE_COMMIT
-        # The first is told twice, since nobody wrote down that it knew; that changes nothing for its readers.
+        # The first gets its marker twice, as its completion was not recorded; consumers see no difference.
         assert set(again.outcomes()) == set(again.outcomes(second)) == {True}
 
     asyncio.run(act())
@@ -333,7 +333,7 @@ def test_a_crash_between_two_markers_leaves_no_partition_waiting(monkeypatch: py
 async def written_by_request(
     world: Transactions, marker: markers_api.WritableTxnMarker, *, budget_s: float = 60
 ) -> Eventual[markers_api.Response]:
-    """What a request for one marker returns; with a budget of 0 the loop has a turn after each step."""
+    """The result of a request for one marker; with a budget of 0 it yields to the loop after each step."""
     writing = MarkerWriting(
         world.markers,
         markers_api.Request(markers=[marker]),
@@ -344,7 +344,7 @@ async def written_by_request(
 
 
 @pytest.mark.parametrize("disk_is_back", [False, True])
-def test_a_request_for_markers_is_answered_at_its_deadline_and_leaves_nothing_behind(*, disk_is_back: bool) -> None:
+def test_a_request_for_markers_times_out_and_leaves_no_waiter(*, disk_is_back: bool) -> None:
     async def act() -> None:
         world = Transactions()
         orders = world.groups.image.topics["orders"]
@@ -373,7 +373,7 @@ def test_a_request_for_markers_is_answered_at_its_deadline_and_leaves_nothing_be
     asyncio.run(act())
 
 
-def test_many_markers_of_one_request_leave_the_loop_room_between_them() -> None:
+def test_many_markers_of_one_request_yield_to_the_loop() -> None:
     async def act() -> None:
         world = Transactions()
         second = TopicPartition("orders", 1)
@@ -392,8 +392,8 @@ def test_many_markers_of_one_request_leave_the_loop_room_between_them() -> None:
         assert ([False], []) in seen, "the second marker is not written in the turn of the first"
         response = writing.result()
         assert isinstance(response, markers_api.Response)
-        (told,) = response.markers[0].topics
-        codes = [(result.partition_index, result.error_code) for result in told.partitions]
+        (marked,) = response.markers[0].topics
+        codes = [(result.partition_index, result.error_code) for result in marked.partitions]
         assert codes == [(0, 0), (9, UnknownTopicOrPartition.code), (1, 0)]
         assert len(world.rig.timers) == timers_before
 
@@ -401,7 +401,7 @@ def test_many_markers_of_one_request_leave_the_loop_room_between_them() -> None:
 
 
 @pytest.mark.parametrize("topic_name", ["__consumer_offsets", "orders"])
-def test_a_marker_for_a_partition_below_zero_is_refused(topic_name: str) -> None:
+def test_a_marker_for_a_negative_partition_is_rejected(topic_name: str) -> None:
     async def act() -> None:
         world = Transactions()
 

@@ -1,4 +1,4 @@
-"""The modules that can be compiled, each as it is installed and as the Python it was written in."""
+"""The modules that can be compiled, each as installed and from its source."""
 
 import importlib
 import importlib.util
@@ -15,7 +15,7 @@ WIRE = Path(penstock.wire.__file__).parent
 
 
 def from_source(name: str) -> ModuleType:
-    """``penstock.wire.<name>`` run from its .py under another name, also where a compiled one would be imported."""
+    """``penstock.wire.<name>`` run from its .py under another name, even if a compiled one would be imported."""
     alias = f"penstock_source_{name}"
     spec = importlib.util.spec_from_file_location(alias, WIRE / f"{name}.py")
     assert spec is not None

@@ -1,4 +1,4 @@
-"""A pytest plugin: import the modules that can be compiled from their source, as where there is no compiler."""
+"""A pytest plugin: import the modules that can be compiled from their source, as without a compiler."""
 
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-"""Memory of decompression: reserved before it is used, in the order of arrival, and given back."""
+"""Memory of decompression: reserved before use, in the order of arrival, and released."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ def wait_for(fact: Callable[[], bool]) -> None:
 
 
 class Worker:
-    """A thread that holds some bytes until it is let go."""
+    """A thread that holds some bytes until it is released."""
 
     def __init__(self, budget: DecompressionBudget, size: int) -> None:
         self.holds = threading.Event()
@@ -32,12 +32,12 @@ class Worker:
             self.holds.set()
             assert self._done.wait(SECONDS_MAX)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._done.set()
         self._thread.join(SECONDS_MAX)
 
 
-def test_work_within_the_budget_goes_on_at_once() -> None:
+def test_work_within_the_budget_starts_at_once() -> None:
     budget = DecompressionBudget(100)
     with budget.hold(60), budget.hold(40):
         assert budget.held_bytes == 100
@@ -53,24 +53,24 @@ def test_work_beyond_the_budget_waits_in_the_order_of_arrival() -> None:
     small = Worker(budget, 10)
     wait_for(lambda: budget.waiting == 2)
     assert not large.holds.is_set()
-    assert not small.holds.is_set(), "it would fit, and must not keep the large one waiting for ever"
+    assert not small.holds.is_set(), "it would fit, but must not starve the large one"
 
-    first.let_go()
+    first.release()
 
     assert large.holds.wait(SECONDS_MAX)
     assert small.holds.wait(SECONDS_MAX)
-    large.let_go()
-    small.let_go()
+    large.release()
+    small.release()
     assert (budget.held_bytes, budget.waiting) == (0, 0)
 
 
-def test_more_than_the_budget_is_all_of_it() -> None:
+def test_a_reservation_above_the_budget_takes_all_of_it() -> None:
     budget = DecompressionBudget(100)
     with budget.hold(1 << 40):
         assert budget.held_bytes == 100
 
 
-def test_what_fails_gives_back_what_it_held() -> None:
+def test_a_failure_releases_its_reservation() -> None:
     budget = DecompressionBudget(100)
     with pytest.raises(ZeroDivisionError), budget.hold(70):
         raise ZeroDivisionError

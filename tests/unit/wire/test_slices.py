@@ -25,7 +25,7 @@ def sliced(module: ModuleType, message: object, version: int, *, flexible: bool)
 
 
 @given(st.lists(st.lists(st.integers(0, 600), max_size=3), max_size=4), st.booleans())
-def test_slices_joined_are_what_is_written_at_once(groups: list[list[int]], flexible: bool) -> None:
+def test_joined_slices_equal_a_message_written_at_once(groups: list[list[int]], flexible: bool) -> None:
     def partition(index: int) -> offset_fetch.OffsetFetchResponsePartitions:
         return offset_fetch.OffsetFetchResponsePartitions(partition_index=index, metadata="m" * (index % 7))
 
@@ -53,7 +53,7 @@ def test_the_old_encoding_is_sliced_as_well(count: int) -> None:
     assert len(visited) == (count if count > ITEMS_AT_ONCE_MAX else 0)
 
 
-def test_what_is_made_lazily_is_made_one_at_a_time() -> None:
+def test_lazy_elements_are_made_one_at_a_time() -> None:
     made: list[int] = []
 
     def result(at: int) -> describe_configs.DescribeConfigsResult:
@@ -70,7 +70,7 @@ def test_what_is_made_lazily_is_made_one_at_a_time() -> None:
         assert made == list(range(at + 1))
 
 
-def test_short_lists_that_come_late_in_a_long_message_are_left_for_later_slices() -> None:
+def test_short_lists_late_in_a_long_message_are_deferred() -> None:
     """Many short lists of short lists are as much work as one long list."""
     response = offset_fetch.Response(
         groups=[

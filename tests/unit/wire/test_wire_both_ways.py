@@ -1,4 +1,4 @@
-"""The codec passes the same tests compiled and as plain Python, and says which it is."""
+"""The codec passes the same tests compiled and as plain Python."""
 
 import ast
 import os
@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 
 
-def test_what_setup_compiles_is_what_build_knows() -> None:
+def test_build_lists_the_modules_that_setup_compiles() -> None:
     tree = ast.parse((ROOT / "setup.py").read_text())
     (compiled,) = [
         ast.literal_eval(node.value)

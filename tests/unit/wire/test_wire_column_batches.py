@@ -1,4 +1,4 @@
-"""Columns become the records that any consumer reads, in the partitions where any producer would put them."""
+"""Columns become valid records, in the partitions that Kafka's producers choose."""
 
 from array import array
 from typing import Any
@@ -33,7 +33,7 @@ def column(module: Any, values: list[bytes | None]) -> Any:
 
 
 def batch_of(records: Any) -> bytes:
-    """The batch whose body these records are, as a broker would find it."""
+    """The batch of these records, as a broker receives it."""
     count, base, latest, size = records.count, records.base_time, records.time_max, records.size
     header = BatchHeader(0, HEADER_BYTES - 12 + size, -1, MAGIC, 0, 0, count - 1, base, latest, -1, -1, -1, count)
     return HEADER.pack(*header) + records.take()
@@ -42,7 +42,7 @@ def batch_of(records: Any) -> bytes:
 @pytest.mark.parametrize("module", EITHER)
 @settings(max_examples=60)
 @given(table=rows)
-def test_rows_become_the_records_that_a_consumer_decodes(module: Any, table: list[Any]) -> None:
+def test_rows_round_trip_through_records(module: Any, table: list[Any]) -> None:
     names = [name.encode() for _, _, each, _ in table for name, _ in each]
     contents = [content for _, _, each, _ in table for _, content in each]
     header_ends = array("i", [0])
@@ -101,7 +101,7 @@ def test_the_hash_of_a_key_is_that_of_kafkas_java_client(module: Any, key: bytes
 
 
 @pytest.mark.parametrize("module", EITHER)
-def test_a_partition_that_was_asked_for_stays_and_keys_choose_the_others(module: Any) -> None:
+def test_explicit_partitions_stay_and_keys_choose_the_others(module: Any) -> None:
     chosen = array("i", [2, -1, -1])
     keys = column(module, [b"foobar", b"foobar", b"abc"])
 
@@ -123,7 +123,7 @@ def test_rows_without_a_key_take_turns_over_all_partitions(module: Any) -> None:
 
 
 @pytest.mark.parametrize("module", EITHER)
-def test_columns_that_do_not_fit_each_other_are_refused(module: Any) -> None:
+def test_columns_of_different_lengths_are_rejected(module: Any) -> None:
     with pytest.raises(AssertionError, match="rows to 9 in 3 bytes"):
         module.BytesColumn(array("i", [0, 9]), b"abc")
     with pytest.raises(AssertionError, match="1 times for 2 rows"):
@@ -146,7 +146,7 @@ def hashes(module: Any, table: list[tuple[bytes | None, bytes | None]]) -> int:
 
 @settings(max_examples=60)
 @given(table=st.lists(st.tuples(blobs, blobs), min_size=1, max_size=20), randomness=st.randoms(use_true_random=False))
-def test_rows_in_any_order_and_in_any_pieces_have_one_sum_of_hashes(table: list[Any], randomness: Any) -> None:
+def test_the_sum_of_hashes_does_not_depend_on_order_or_pieces(table: list[Any], randomness: Any) -> None:
     shuffled = table[:]
     randomness.shuffle(shuffled)
     cut = randomness.randint(1, len(table))
@@ -158,7 +158,7 @@ def test_rows_in_any_order_and_in_any_pieces_have_one_sum_of_hashes(table: list[
 
 
 @pytest.mark.parametrize("module", EITHER)
-def test_rows_that_differ_have_other_hashes(module: Any) -> None:
+def test_different_rows_have_different_hashes(module: Any) -> None:
     tables = [
         [(b"a", b"b")],
         [(b"b", b"a")],

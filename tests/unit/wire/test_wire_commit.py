@@ -1,4 +1,4 @@
-"""OffsetCommit by hand against OffsetCommit as generated."""
+"""The handwritten codec of OffsetCommit against the generated one."""
 
 import contextlib
 from types import ModuleType
@@ -115,6 +115,6 @@ def test_a_request_cut_short_is_malformed(commit: ModuleType, request_: Any, ver
 
 @pytest.mark.parametrize("commit", COMMITS)
 @given(raw=st.binary(max_size=60), version=st.sampled_from(VERSIONS))
-def test_whatever_comes_ends_in_a_request_or_in_malformed(commit: ModuleType, raw: bytes, version: int) -> None:
+def test_random_bytes_decode_or_raise_malformed(commit: ModuleType, raw: bytes, version: int) -> None:
     with contextlib.suppress(Malformed):
         commit.decode_commit(raw, 0, version)

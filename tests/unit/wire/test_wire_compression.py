@@ -1,4 +1,4 @@
-"""Codecs: what others write is read, and output is bounded."""
+"""Compression codecs: compatible with other libraries, with bounded output."""
 
 import gzip
 import tracemalloc
@@ -41,12 +41,12 @@ bodies = st.binary(max_size=200) | st.builds(
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(body=bodies)
-def test_what_is_compressed_comes_back(codec: int, body: bytes) -> None:
+def test_compressed_data_round_trips(codec: int, body: bytes) -> None:
     assert bytes(decompress(codec, compress(codec, body), LIMIT)) == body
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_views_are_taken_as_they_are(codec: int) -> None:
+def test_memoryviews_are_accepted(codec: int) -> None:
     packed = memoryview(bytearray(compress(codec, memoryview(TEXT))))
 
     assert bytes(decompress(codec, packed, LIMIT)) == TEXT
@@ -72,7 +72,7 @@ def test_levels_change_the_size_and_not_the_content(codec: int, level: int) -> N
         pytest.param(ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress(TEXT), id="zstd with a sum"),
     ],
 )
-def test_what_others_compress_is_read(codec: int, packed: bytes) -> None:
+def test_data_compressed_by_other_libraries_is_read(codec: int, packed: bytes) -> None:
     assert bytes(decompress(codec, packed, LIMIT)) == TEXT
 
 
@@ -85,12 +85,12 @@ def test_what_others_compress_is_read(codec: int, packed: bytes) -> None:
         (ZSTD, kafka_python.zstd_decode),
     ],
 )
-def test_others_read_what_is_compressed_here(codec: int, read: Any) -> None:
+def test_other_libraries_read_data_compressed_here(codec: int, read: Any) -> None:
     assert bytes(read(bytes(compress(codec, TEXT)))) == TEXT
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_limit_is_the_most_that_comes_out(codec: int) -> None:
+def test_the_limit_bounds_the_output(codec: int) -> None:
     packed = compress(codec, TEXT)
 
     assert len(decompress(codec, packed, len(TEXT))) == len(TEXT)
@@ -99,7 +99,7 @@ def test_the_limit_is_the_most_that_comes_out(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_a_bomb_is_refused_within_little_more_than_the_limit(codec: int) -> None:
+def test_a_decompression_bomb_is_rejected_near_the_limit(codec: int) -> None:
     bomb = compress(codec, bytes(64 << 20))
     tracemalloc.start()
     try:
@@ -129,7 +129,7 @@ def test_pieces_are_small_and_together_the_whole(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_what_streaming_takes_is_known_beforehand(codec: int) -> None:
+def test_the_memory_of_streaming_is_known_beforehand(codec: int) -> None:
     assert stream_bytes(NONE, TEXT) == 0
     assert 0 < stream_bytes(codec, compress(codec, TEXT)) <= compression.ZSTD_WINDOW_BYTES_MAX
     whole = bytes(cramjam.snappy.compress_raw(bytes(10 << 20)))
@@ -140,7 +140,7 @@ def test_what_streaming_takes_is_known_beforehand(codec: int) -> None:
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_a_stream_cut_at_any_byte_is_malformed(codec: int) -> None:
     packed = bytes(compress(codec, TEXT[:5000]))
-    # The frame of Java's snappy does not say how many blocks it has: after whole ones it may end.
+    # Java's snappy framing has no count of blocks: it may end after any complete one.
     whole = {len(compression.XERIAL_HEADER)} if codec == SNAPPY else set()
 
     for cut in set(range(len(packed))) - whole:

@@ -1,4 +1,4 @@
-"""Fetch by hand against Fetch as generated."""
+"""The handwritten codec of Fetch against the generated one."""
 
 from types import ModuleType
 from typing import Any
@@ -52,7 +52,7 @@ requests = st.builds(
 
 
 def fitted(request: Any, version: int) -> bytes:
-    """The request's bytes, without what this version refuses to drop."""
+    """The request's bytes, without fields that this version cannot encode."""
     if version < 15:
         request.replica_state = generated.ReplicaState()
     else:
@@ -136,7 +136,7 @@ def a_request() -> Any:
 
 
 @pytest.mark.parametrize("fetch", FETCHES)
-def test_bytes_to_spare_are_not_looked_at(fetch: ModuleType) -> None:
+def test_trailing_bytes_are_ignored(fetch: ModuleType) -> None:
     whole = fitted(a_request(), 12)
 
     found = fetch.decode_fetch(whole + b"\0\xff\0", 0, 12)
@@ -257,7 +257,7 @@ class Slice:
 
 
 @pytest.mark.parametrize("fetch", FETCHES)
-def test_records_stand_in_the_response_as_the_object_they_came_as(fetch: ModuleType) -> None:
+def test_records_are_in_the_response_as_the_same_object(fetch: ModuleType) -> None:
     first, second = Slice(), Slice()
     partitions = [
         fetch.FetchedPartition(0, records=first),

@@ -49,7 +49,9 @@ def test_tags_of_a_flexible_header_are_skipped(frame: ModuleType) -> None:
     ("api_key", "version", "flexible"),
     [(PRODUCE, 8, False), (PRODUCE, 9, True), (SASL_HANDSHAKE, 1, False), (API_VERSIONS, 3, True), (UNKNOWN, 5, False)],
 )
-def test_flexible_headers_go_by_api_and_version(frame: ModuleType, api_key: int, version: int, flexible: bool) -> None:
+def test_flexible_headers_depend_on_api_and_version(
+    frame: ModuleType, api_key: int, version: int, flexible: bool
+) -> None:
     assert frame.is_flexible(api_key, version) is flexible
     assert frame.encode_request_header(api_key, version, 1, "").endswith(b"\0\0\0" if flexible else b"\0\1\0\0")
 
@@ -86,7 +88,7 @@ def test_a_client_id_of_an_impossible_length_is_malformed(frame: ModuleType, len
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-def test_a_client_id_that_is_no_text_is_malformed(frame: ModuleType) -> None:
+def test_a_client_id_that_is_not_utf_8_is_malformed(frame: ModuleType) -> None:
     with pytest.raises(Malformed):
         frame.decode_request_header(b"\0\0\0\x03\0\0\0\1\0\2\xc3\x28")
 

@@ -12,13 +12,13 @@ def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
 
 
-def test_what_is_committed_is_what_would_be_generated() -> None:
+def test_the_committed_codec_equals_the_generated_one() -> None:
     checked = generate("--check")
 
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
-def test_a_changed_a_missing_and_a_forgotten_file_are_named(tmp_path: Path) -> None:
+def test_changed_missing_and_obsolete_files_are_named(tmp_path: Path) -> None:
     output = tmp_path / "api"
     output.mkdir()
     assert generate("--output", str(output)).returncode == 0

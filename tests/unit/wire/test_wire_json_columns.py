@@ -1,4 +1,4 @@
-"""JSON scanned into columns: what is taken, what is refused, and that nothing of a refused row is left."""
+"""JSON scanned into columns: accepted and rejected rows, and that a rejected row leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def column(scan: Any, kind: str, **more: Any) -> Any:
 
 
 def scanned(scan: Any, raws: Sequence[bytes], fields: dict[str, Any]) -> tuple[Any, list[int]]:
-    """Scan rows into a struct of these fields; the struct's column, and what became of each row."""
+    """Scan rows into a struct of these fields; returns the struct's column, and the outcome of each row."""
     root, _ = column(scan, "struct", fields=[(name.encode(), made[0]) for name, made in fields.items()])
     outcomes = bytearray(len(raws))
     ends = array("i", [0])
@@ -100,7 +100,7 @@ def test_fields_are_found_in_any_order_and_missing_ones_are_null(scan: Any) -> N
         b'{"s":"x","z":' + b"[" * 100 + b"]" * 100 + b"}",
     ],
 )
-def test_a_refused_row_leaves_nothing_behind(scan: Any, refused: bytes) -> None:
+def test_a_rejected_row_leaves_nothing_behind(scan: Any, refused: bytes) -> None:
     text, number = column(scan, "string"), column(scan, "integer", low=-9, high=9)
     raws = [b'{"s":"a","n":1}', refused, b'{"s":"b","n":2}']
 
@@ -113,7 +113,7 @@ def test_a_refused_row_leaves_nothing_behind(scan: Any, refused: bytes) -> None:
 
 
 @pytest.mark.parametrize("scan", both("json_columns"))
-def test_a_row_that_is_refused_inside_a_list_takes_its_elements_back(scan: Any) -> None:
+def test_a_row_rejected_inside_a_list_removes_its_elements(scan: Any) -> None:
     element = column(scan, "string", is_nullable=False)
     tags = column(scan, "list", element=element[0])
     raws = [b'{"t":["a","b"]}', b'{"t":["c",null]}', b'{"t":[]}', b'{"t":null}', b'{"t":["d"]}']
@@ -127,7 +127,7 @@ def test_a_row_that_is_refused_inside_a_list_takes_its_elements_back(scan: Any) 
 
 
 @pytest.mark.parametrize("scan", both("json_columns"))
-def test_a_row_that_is_null_is_neither_taken_nor_refused(scan: Any) -> None:
+def test_a_null_row_is_neither_accepted_nor_rejected(scan: Any) -> None:
     text = column(scan, "string")
     root, _ = column(scan, "struct", fields=[(b"s", text[0])])
     outcomes = bytearray(3)
@@ -140,7 +140,7 @@ def test_a_row_that_is_null_is_neither_taken_nor_refused(scan: Any) -> None:
 
 @pytest.mark.parametrize("scan", MODULES)
 @given(texts=some.lists(some.text(max_size=12), max_size=8), is_ascii=some.booleans())
-def test_strings_are_what_they_were_before_they_were_escaped(scan: Any, texts: list[str], is_ascii: bool) -> None:
+def test_escaped_strings_round_trip(scan: Any, texts: list[str], is_ascii: bool) -> None:
     made = column(scan, "string")
     texts = [each.encode("utf-8", "replace").decode() for each in texts]
 

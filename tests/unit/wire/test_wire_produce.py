@@ -1,4 +1,4 @@
-"""Produce by hand against Produce as generated."""
+"""The handwritten codec of Produce against the generated one."""
 
 from types import ModuleType
 from typing import Any
@@ -79,7 +79,7 @@ def test_records_are_writable_views_of_the_request(produce: ModuleType, wrap: An
 
 
 @pytest.mark.parametrize("produce", PRODUCES)
-def test_bytes_to_spare_are_not_looked_at(produce: ModuleType) -> None:
+def test_trailing_bytes_are_ignored(produce: ModuleType) -> None:
     whole = generated.encode_request(a_request(), 9)
 
     found = produce.decode_produce(whole + b"\0\xff\0", 0, 9)

@@ -1,4 +1,4 @@
-"""Records gathered into buffers on end: all of them, none outside the range, and never past the room there is."""
+"""Records gathered into buffers: all within the range, none outside it, and never past the buffers' capacity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = 1 << 40
 
 
 class Filled:
-    """Rows with so much room, and what is in them."""
+    """Rows with this capacity, and their contents."""
 
     def __init__(self, *, rows: int, room: int, first: int = 0, last: int = ALL) -> None:
         self.offsets = array("q", [0]) * rows
@@ -62,13 +62,13 @@ def test_records_are_gathered_column_by_column() -> None:
     assert bytes(filled.data[3][:4]) == b"xxxx"
 
 
-def test_records_outside_of_the_range_are_stepped_over() -> None:
+def test_records_outside_the_range_are_skipped() -> None:
     filled = Filled(rows=5, room=100, first=1, last=3)
     assert filled.take(made(b"0", b"1", b"2", b"3"))[0] == 4
     assert filled.column(1) == [b"1", b"2"]
 
 
-def test_filling_stops_where_rows_or_bytes_end_and_goes_on_from_there() -> None:
+def test_filling_stops_at_the_end_of_rows_or_bytes_and_continues() -> None:
     batch = made(b"0" * 30, b"1" * 30, b"2" * 30)
     by_rows = Filled(rows=2, room=200)
     assert by_rows.take(batch)[0] == 2
@@ -81,7 +81,7 @@ def test_filling_stops_where_rows_or_bytes_end_and_goes_on_from_there() -> None:
 
 
 @pytest.mark.parametrize("at", range(HEADER_BYTES, HEADER_BYTES + 12))
-def test_a_record_that_was_damaged_is_malformed_or_another_record_but_never_read_past_its_end(at: int) -> None:
+def test_a_damaged_record_is_never_read_past_its_end(at: int) -> None:
     for changed in (0x00, 0x7F, 0x80, 0xFF):
         batch = made(b"abc")
         batch[at] = changed

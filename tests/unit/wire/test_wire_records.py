@@ -1,4 +1,4 @@
-"""Record batches: built, read, checked and filtered; the model is a list of records."""
+"""Record batches: building, reading, validation and filtering, against a list of records."""
 
 import struct
 from types import ModuleType
@@ -47,7 +47,7 @@ times = st.integers(0, 2**42)
 
 @st.composite
 def record_lists(draw: st.DrawFn) -> list[Record]:
-    """Records with rising offsets, gaps between them allowed."""
+    """Records with increasing offsets, perhaps with gaps."""
     offset = 0
     records = []
     for _ in range(draw(st.integers(1, 12))):
@@ -64,7 +64,7 @@ def listed(records: list[Record]) -> list[Record]:
 @pytest.mark.parametrize("codec", CODECS)
 @settings(max_examples=25)
 @given(records=record_lists(), base=st.integers(0, 2**40), producer=st.integers(-1, 2**60))
-def test_a_batch_gives_back_its_records(codec: int, records: list[Record], base: int, producer: int) -> None:
+def test_the_records_of_a_batch_round_trip(codec: int, records: list[Record], base: int, producer: int) -> None:
     moved = [record._replace(offset=base + record.offset) for record in records]
 
     batch = build_batch(moved, base_offset=base, compression=codec, producer_id=producer, base_sequence=7)
@@ -81,7 +81,7 @@ def test_a_batch_gives_back_its_records(codec: int, records: list[Record], base:
 @pytest.mark.parametrize("codec", CODECS)
 @settings(max_examples=25)
 @given(records=record_lists())
-def test_a_walk_tells_keys_offsets_and_times(codec: int, records: list[Record]) -> None:
+def test_a_walk_returns_keys_offsets_and_timestamps(codec: int, records: list[Record]) -> None:
     checked = check_records(build_batch(records, compression=codec))
 
     deltas = [record.timestamp_ms - records[0].timestamp_ms for record in records]
@@ -93,7 +93,7 @@ def test_a_walk_tells_keys_offsets_and_times(codec: int, records: list[Record]) 
 @pytest.mark.parametrize("codec", CODECS)
 @settings(max_examples=25)
 @given(records=record_lists(), data=st.data())
-def test_a_filtered_batch_keeps_the_chosen_records_and_its_place(
+def test_a_filtered_batch_keeps_the_chosen_records_and_its_offsets(
     codec: int, records: list[Record], data: st.DataObject
 ) -> None:
     keep = data.draw(st.lists(st.booleans(), min_size=len(records), max_size=len(records)))
@@ -154,7 +154,7 @@ def part(data: Any, at: int, size: int) -> bytes | None:
     return None if size < 0 else bytes(data[at : at + size])
 
 
-def test_columns_give_the_append_time_where_the_broker_set_it() -> None:
+def test_columns_have_the_log_append_time_if_the_broker_set_it() -> None:
     batch = build_batch([Record(0, 5, None, b"a"), Record(1, 9, None, b"b")], timestamp_type=1)
 
     assert list(decode_columns(bytes(batch)).timestamps) == [9, 9]
@@ -213,7 +213,7 @@ def test_an_uncompressed_batch_is_byte_for_byte_that_of_aiokafka(codec: int, rec
     ours = build_batch([record._replace(offset=place) for place, record in enumerate(records)])
 
     theirs = bytearray(builder.build())
-    # Neither offset nor leader epoch is the producer's to set; aiokafka sets the epoch to 0.
+    # The broker sets offset and leader epoch; aiokafka sets the epoch to 0.
     theirs[12:16] = b"\xff" * 4
     assert ours == theirs
 
@@ -258,8 +258,8 @@ def test_a_record_count_that_does_not_fit_is_malformed(count: int) -> None:
 
 
 @pytest.mark.parametrize("horizon_ms", [None, NOW_MS])
-def test_a_record_whose_time_no_header_can_hold_is_malformed(horizon_ms: int | None) -> None:
-    """Compaction may meet one: a compressed batch was stored unopened."""
+def test_a_timestamp_out_of_range_is_malformed(horizon_ms: int | None) -> None:
+    """Compaction may read one: compressed batches are stored without validation of their records."""
     batch = build_batch([Record(0, NOW_MS, b"k", b"v"), Record(1, NOW_MS + 10, b"l", None)], compression=1)
     struct.pack_into(">q", batch, BASE_TIMESTAMP_AT, 2**63 - 1)
     with pytest.raises(Malformed):
@@ -327,7 +327,7 @@ def test_a_batch_decompresses_to_no_more_than_the_limit() -> None:
         check_records(batch, limit_bytes=50_000)
 
 
-def test_batches_on_end_are_walked_and_what_is_no_batch_is_malformed() -> None:
+def test_consecutive_batches_are_walked_and_other_bytes_are_malformed() -> None:
     one = build_batch([Record(0, NOW_MS, None, b"a")])
     other = build_batch([Record(1, NOW_MS, None, b"b")], base_offset=1)
     broken = bytearray(one + other)
@@ -355,7 +355,7 @@ def test_sequences_wrap_to_zero() -> None:
 
 
 @pytest.mark.parametrize(("commit", "kind"), [(True, 1), (False, 0)])
-def test_a_marker_says_how_the_transaction_ended(commit: bool, kind: int) -> None:
+def test_a_marker_has_the_outcome_of_the_transaction(commit: bool, kind: int) -> None:
     batch = build_marker(commit=commit, producer_id=5, producer_epoch=2, coordinator_epoch=8, timestamp_ms=NOW_MS)
 
     header = parse_batch_header(batch)
@@ -388,7 +388,7 @@ def test_the_builder_knows_its_size_and_count() -> None:
     assert builder.size_bytes == len(builder.build())
 
 
-def test_offsets_that_do_not_rise_are_a_bug() -> None:
+def test_offsets_that_do_not_increase_are_a_bug() -> None:
     with pytest.raises(AssertionError, match="offset delta 1 after 1"):
         build_batch([Record(1, NOW_MS, None, None), Record(1, NOW_MS, None, None)])
 
@@ -419,13 +419,13 @@ def test_a_body_cut_at_any_byte_is_malformed(loops: ModuleType) -> None:
     for cut in range(len(body)):
         with pytest.raises(Malformed):
             loops.check(body[:cut], 0, cut, count)
-        # What follows the end is not looked at, though it is there.
+        # Bytes after the end are not read, even if there are some.
         with pytest.raises(Malformed):
             loops.check(body, 0, cut, count)
 
 
 @given(place=st.integers(0, 240), junk=st.binary(min_size=1, max_size=12))
-def test_compiled_and_interpreted_loops_say_the_same_of_any_body(place: int, junk: bytes) -> None:
+def test_compiled_and_interpreted_loops_agree_on_any_body(place: int, junk: bytes) -> None:
     installed, source = (parameter.values[0] for parameter in LOOPS)
     body, count = a_body(source)
     broken = body[:place] + junk + body[place + len(junk) :]
@@ -435,7 +435,7 @@ def test_compiled_and_interpreted_loops_say_the_same_of_any_body(place: int, jun
 
 @st.composite
 def nearly_usual_bodies(draw: st.DrawFn) -> tuple[bytes, int]:
-    """Records such as most are, an unusual one among them now and then, and perhaps a piece overwritten."""
+    """Records for the fast path, sometimes an unusual one among them, and perhaps some overwritten bytes."""
     output = LOOPS[1].values[0].Output()
     small = st.none() | st.binary(max_size=70)
     count = draw(st.integers(1, 8))
@@ -452,7 +452,7 @@ def nearly_usual_bodies(draw: st.DrawFn) -> tuple[bytes, int]:
 
 @settings(max_examples=300)
 @given(case=nearly_usual_bodies())
-def test_usual_records_are_judged_as_any_other(case: tuple[bytes, int]) -> None:
+def test_the_fast_path_agrees_with_the_slow_path(case: tuple[bytes, int]) -> None:
     body, count = case
     installed, source = (parameter.values[0] for parameter in LOOPS)
 
@@ -461,7 +461,7 @@ def test_usual_records_are_judged_as_any_other(case: tuple[bytes, int]) -> None:
 
 
 def one_by_one(loops: ModuleType, body: bytes, count: int) -> Any:
-    """A walk that takes no record for a usual one."""
+    """A walk without the fast path."""
     try:
         walk = loops.Walk(loops.Cursor(body, 0, len(body)))
         if count * 7 > len(body):
@@ -475,7 +475,7 @@ def one_by_one(loops: ModuleType, body: bytes, count: int) -> Any:
     return walk.keyed, walk.consecutive, walk.delta_min, walk.delta_max
 
 
-def test_a_walk_takes_small_records_for_usual_ones() -> None:
+def test_small_records_take_the_fast_path() -> None:
     source = LOOPS[1].values[0]
     output = source.Output()
     for index in range(3):
@@ -485,7 +485,7 @@ def test_a_walk_takes_small_records_for_usual_ones() -> None:
 
     walk.usual(4)
 
-    # The last few bytes are left to the careful way, as is a null value.
+    # The last few bytes and null values take the slow path.
     assert walk.index in (2, 3)
 
 

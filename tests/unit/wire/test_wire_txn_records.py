@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: Kafka's bytes, both ways."""
+"""The records of `__transaction_state` against Kafka's bytes."""
 
 import pytest
 from hypothesis import given, settings
@@ -59,13 +59,13 @@ def test_a_key_has_the_bytes_that_kafka_writes() -> None:
     assert read_txn_key(b"\0\0\0\3abc") == "abc"
 
 
-def test_a_key_of_a_kind_that_is_not_known_is_none() -> None:
+def test_a_key_of_an_unknown_kind_is_none() -> None:
     assert read_txn_key(b"\0\1\0\3abc") is None
 
 
 @given(values)
 @settings(max_examples=200, deadline=None)
-def test_what_is_written_is_read(value: TxnValue) -> None:
+def test_values_round_trip(value: TxnValue) -> None:
     assert read_txn_value(txn_value(value)) == value
 
 
@@ -78,7 +78,7 @@ def test_the_older_version_has_no_tags(value: TxnValue) -> None:
 
 @given(st.binary(max_size=64))
 @settings(max_examples=300, deadline=None)
-def test_anything_else_is_malformed_and_nothing_worse(raw: bytes) -> None:
+def test_random_bytes_raise_only_malformed(raw: bytes) -> None:
     try:
         read_txn_value(raw)
     except Malformed:
@@ -88,6 +88,6 @@ def test_anything_else_is_malformed_and_nothing_worse(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("cut", range(len(ONGOING_BYTES)))
-def test_a_value_that_was_cut_is_malformed(cut: int) -> None:
+def test_a_truncated_value_is_malformed(cut: int) -> None:
     with pytest.raises(Malformed):
         read_txn_value(ONGOING_BYTES[:cut])

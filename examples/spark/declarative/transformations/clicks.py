@@ -23,7 +23,7 @@ def clicks() -> DataFrame:
 
 @dp.materialized_view
 def clicks_per_page() -> DataFrame:
-    """Made anew at each run."""
+    """Recomputed at each run."""
     return spark.read.table("clicks").groupBy("page").count()
 
 

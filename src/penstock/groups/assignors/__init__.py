@@ -1,4 +1,4 @@
-"""Who is to have which partition: pure functions from a group and its topics to a target."""
+"""Server-side assignors: pure functions from a group and its topics to a target assignment."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,4 +8,4 @@ from penstock.groups.assignors.spec import Assignor
 from penstock.groups.assignors.uniform import assign_uniformly
 
 ASSIGNORS: Mapping[str, Assignor] = MappingProxyType({"uniform": assign_uniformly, "range": assign_ranges})
-"""Every assignor by the name that a member asks for it with."""
+"""Every assignor by its name in requests."""

@@ -1,8 +1,8 @@
-"""Ranges: members in order, each with the next run of a topic's partitions.
+"""The range assignor: each member in turn gets the next contiguous range of a topic's partitions.
 
-Topics with equally many partitions and the same readers are split at the same places, so a member has the same
-partitions of each: streams that are keyed alike can be joined. Static members come first and in the order of their
-instance ids, which a restart does not change. It knows no stickiness beside that.
+Topics with the same number of partitions and the same subscribers are co-partitioned: a member gets the same partitions
+of each, so streams keyed alike can be joined. Static members come first, ordered by instance id, which a restart does
+not change. It has no other stickiness.
 """
 
 from heapq import merge
@@ -14,7 +14,7 @@ from penstock.wire.group_values import Partitions
 
 
 def assign_ranges(spec: GroupSpec) -> dict[str, Partitions]:
-    """Contiguous partitions for each reader of a topic, sizes apart by one at most, larger ones first."""
+    """Contiguous partitions for each subscriber of a topic; sizes differ by at most one, larger ones first."""
     members = sorted(spec.members, key=order)
     targets: list[dict[TopicId, frozenset[int]]] = [{} for _ in members]
     readership = Readership.of(members)

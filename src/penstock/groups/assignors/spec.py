@@ -1,4 +1,4 @@
-"""What an assignor is given: members, their subscriptions and their last target, and the topics."""
+"""The input of an assignor: members with their subscriptions and current targets, and the topics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Racks = tuple[frozenset[str], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSpec:
-    """A member, the existing topics it reads, and what it was to have so far. It shares sets with its like."""
+    """A member, the existing topics it subscribes to, and its current target. Members with equal topics share a set."""
 
     member_id: str
     topics: frozenset[TopicId]
@@ -23,22 +23,22 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec:
-    """A group as an assignor sees it. Nobody changes it: an assignor may run in a thread of its own."""
+    """A group as an assignor sees it. Immutable, as an assignor may run in a thread."""
 
     members: Sequence[MemberSpec]
     partition_counts: Mapping[TopicId, int]
-    """Every topic that somebody reads."""
+    """Every topic with a subscriber."""
     racks: Mapping[TopicId, Racks] = field(default_factory=dict[TopicId, Racks])
-    """Left empty where no member names its rack."""
+    """Empty if no member has a rack."""
 
 
 Assignor = Callable[[GroupSpec], dict[str, Partitions]]
-"""Gives every member its target, which may be nothing. Every partition has one owner, among its topic's readers."""
+"""Returns a target, possibly empty, for every member. Every partition has one owner among its topic's subscribers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Topics that the same members read: to an assignor they are one topic."""
+    """Topics with the same subscribers: to an assignor they are one topic."""
 
     kinds: tuple[int, ...]
     topics: list[TopicId]
@@ -46,10 +46,10 @@ class Audience:
 
 @dataclass(frozen=True, slots=True)
 class Readership:
-    """Members by what they read, and topics by who reads them. Members are named by their place in a list.
+    """Members grouped by subscription, and topics grouped by subscribers. Members are indexes into a list.
 
-    Members come in a few kinds, each with the same subscription. So kinds are compared with topics: a thousand members
-    with ten thousand topics each would else be ten million pairs.
+    Members come in a few kinds, each with the same subscription, so topics are compared with kinds: a thousand members
+    with ten thousand topics each would otherwise be ten million pairs.
     """
 
     kinds: list[list[int]]
@@ -57,7 +57,7 @@ class Readership:
 
     @classmethod
     def of(cls, members: Sequence[MemberSpec]) -> "Readership":
-        """Places within a kind ascend, and so do topics within an audience."""
+        """Indexes within a kind and topics within an audience are in ascending order."""
         kinds: dict[frozenset[TopicId], list[int]] = {}
         for place, member in enumerate(members):
             kinds.setdefault(member.topics, []).append(place)
@@ -74,5 +74,5 @@ class Readership:
         return cls(list(kinds.values()), list(audiences.values()))
 
     def size(self, audience: Audience) -> int:
-        """How many members read these topics."""
+        """How many members subscribe to these topics."""
         return sum(len(self.kinds[kind]) for kind in audience.kinds)

@@ -1,11 +1,11 @@
-"""Uniform: as even as subscriptions allow, and with as few moves as that takes.
+"""The uniform assignor: as even as the subscriptions allow, with as few moves as possible.
 
-Where all members read the same topics, sizes differ by one at most and no assignment that even moves fewer partitions.
-Where they do not, partitions go from those who have more to those who have less until no single move would help, or a
-number of rounds is over.
+If all members subscribe to the same topics, sizes differ by at most one, and no assignment as even moves fewer
+partitions. Otherwise partitions move from members with more to members with fewer until no single move improves the
+balance, or for a limited number of rounds.
 
-Kafka's assignor of this name knows nothing of racks. Here, among members that have room, one in a rack of the partition
-is chosen first, where members name racks: that costs neither evenness nor stickiness.
+Kafka's assignor of this name ignores racks. This one, among members with room, prefers one in a rack of the partition's
+replicas, at no cost to evenness or stickiness.
 """
 
 import heapq
@@ -24,7 +24,7 @@ Slot = tuple[TopicId, int]
 
 
 def assign_uniformly(spec: GroupSpec) -> dict[str, Partitions]:
-    """Every partition to one of its topic's readers, evenly, mostly where it was."""
+    """Assign every partition to a subscriber of its topic, evenly, and keep most where they were."""
     readership = Readership.of(spec.members)
     if len(readership.kinds) == 1:
         held = fill(spec)
@@ -34,7 +34,7 @@ def assign_uniformly(spec: GroupSpec) -> dict[str, Partitions]:
 
 
 def target_of(slots: Iterable[Slot], before: Partitions) -> Partitions:
-    """Slots by topic; the very value from before where nothing changed, so that this is seen at a glance."""
+    """Slots by topic; the same object as before if nothing changed, so that comparing it is cheap."""
     topics: defaultdict[TopicId, list[int]] = defaultdict(list)
     for topic, partition in slots:
         topics[topic].append(partition)
@@ -50,7 +50,7 @@ def slots_of(spec: GroupSpec, topics: Iterable[TopicId]) -> Iterator[Slot]:
 
 
 def kept(spec: GroupSpec) -> list[list[Slot]]:
-    """What each member may keep: partitions that exist, of topics it still reads, that nobody before it keeps."""
+    """The partitions each member may keep: existing ones, of topics it subscribes to, not kept by an earlier member."""
     counts = spec.partition_counts
     taken: set[Slot] = set()
     held: list[list[Slot]] = []
@@ -69,13 +69,13 @@ def kept(spec: GroupSpec) -> list[list[Slot]]:
     return held
 
 
-# All members read the same topics
+# All members have the same subscription
 
 
 def fill(spec: GroupSpec) -> list[list[Slot]]:
-    """Cut members down to their share, then fill those who have room.
+    """Cut members down to their share, then fill those with room.
 
-    The larger shares go to members who have that much already, so nobody gives up what another would be given.
+    The larger shares go to members that already have that many, so no partition moves without need.
     """
     held = kept(spec)
     least, larger = divmod(sum(spec.partition_counts.values()), len(spec.members))
@@ -104,7 +104,7 @@ def fill(spec: GroupSpec) -> list[list[Slot]]:
 
 
 def fill_near(spec: GroupSpec, left: list[Slot], room: dict[int, int], held: list[list[Slot]]) -> list[Slot]:
-    """Give partitions to members with room in one of their racks; returns those that found none."""
+    """Assign partitions to members with room in one of their racks; returns the partitions left over."""
     near: defaultdict[str, list[int]] = defaultdict(list)
     for place in reversed(room):
         rack = spec.members[place].rack_id
@@ -126,14 +126,14 @@ def fill_near(spec: GroupSpec, left: list[Slot], room: dict[int, int], held: lis
     return far
 
 
-# Members read different topics
+# Members have different subscriptions
 
 
 class Balance:
-    """An assignment on its way to evenness, where members read different topics.
+    """An assignment being balanced, for members with different subscriptions.
 
-    Each kind of member has a heap by size, shared by all topics that it reads. Whoever grows or shrinks is pushed anew,
-    and what is out of date is dropped when it comes to the top.
+    Each kind of member has a heap by size, shared by all of its topics. A member whose size changes is pushed again;
+    stale entries are dropped when they reach the top.
     """
 
     def __init__(self, spec: GroupSpec, readership: Readership) -> None:
@@ -151,9 +151,9 @@ class Balance:
             heapq.heapify(heap)
 
     def settle(self) -> list[list[Slot]]:
-        """Give what is unowned to those who have least, then move from most to least while that helps."""
+        """Assign unowned partitions to the members with fewest, then move from most to fewest while that helps."""
         size = self._readership.size
-        # Where partitions crowd on few readers there is least choice, so it is made first.
+        # Topics with many partitions per subscriber leave the least choice, so they go first.
         audiences = sorted(
             self._readership.audiences,
             key=lambda a: (-sum(map(self._spec.partition_counts.__getitem__, a.topics)) / size(a), size(a), a.topics),
@@ -170,7 +170,7 @@ class Balance:
         return held
 
     def _spread(self, audience: Audience) -> None:
-        """Give each partition that nobody has to the reader who has least."""
+        """Assign each unowned partition to the subscriber with the fewest."""
         slots = [slot for slot in slots_of(self._spec, audience.topics) if slot not in self._owners]
         if not slots:
             return
@@ -182,7 +182,7 @@ class Balance:
             heapq.heapreplace(least, (*self._top(kind), kind))
 
     def _level(self, audience: Audience) -> int:
-        """Move partitions of one audience from who has most to who has least; says how many moved."""
+        """Move partitions of one audience from the members with most to those with fewest; returns how many moved."""
         sizes, owners = self._sizes, self._owners
         mine: defaultdict[int, list[Slot]] = defaultdict(list)
         for slot in slots_of(self._spec, audience.topics):
@@ -198,23 +198,23 @@ class Balance:
             if -size != sizes[giver] or not mine[giver]:
                 heapq.heappop(most)
                 continue
-            small, taker, kind = least[0]
-            if small != sizes[taker]:
+            small, receiver, kind = least[0]
+            if small != sizes[receiver]:
                 heapq.heapreplace(least, (*self._top(kind), kind))
                 continue
             if -size - small <= 1:
                 return moved
             slot = mine[giver].pop()
-            mine[taker].append(slot)
-            owners[slot] = taker
-            for place, change in ((giver, -1), (taker, 1)):
+            mine[receiver].append(slot)
+            owners[slot] = receiver
+            for place, change in ((giver, -1), (receiver, 1)):
                 self._resize(place, change)
                 heapq.heappush(most, (-sizes[place], place))
                 heapq.heappush(least, (sizes[place], place, self._kind_of[place]))
             moved += 1
 
     def _least(self, audience: Audience) -> list[tuple[int, int, int]]:
-        """A heap of the audience's kinds: the smallest size, who has it, and the kind."""
+        """A heap of the audience's kinds: the smallest size, the member that has it, and the kind."""
         heap = [(*self._top(kind), kind) for kind in audience.kinds]
         heapq.heapify(heap)
         return heap

@@ -1,8 +1,8 @@
-"""A classic group: its members assign partitions themselves, and the coordinator only keeps them together.
+"""A classic group: the leader among its members assigns the partitions, the coordinator tracks membership.
 
-Members join; when all have, or time is up, a generation begins. Its leader is told who is in it and says what each is
-to do; the others wait for that, and hear of it once it is written. This is what can be asked of such a group; what
-moves it from one generation to the next is its rebalance table.
+When all members have joined, or the rebalance timeout is over, a generation begins. Its leader receives the members and
+sends their assignments; the other members wait in SyncGroup until these are in the log. This module handles the
+requests; the rebalance table moves the group from one generation to the next.
 """
 
 from collections.abc import Callable, Iterable
@@ -61,14 +61,14 @@ from penstock.model.generated_errors import (
 )
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""A new member that waits to join is given up after this long: its client may be gone, and sends no heartbeats."""
+"""A new member whose JoinGroup waits is removed after this long: its client may be gone, and sends no heartbeats."""
 
 REBALANCE_TIMEOUT_VERSION_MIN = 1
 MEMBER_ID_REQUIRED_VERSION_MIN = 4
 SKIP_ASSIGNMENT_VERSION_MIN = 9
 
 CLASSIC = "Classic"
-"""What Kafka calls groups of this kind."""
+"""Kafka's name of this group type."""
 
 
 class ClassicGroup:
@@ -81,7 +81,7 @@ class ClassicGroup:
     ) -> None:
         self.name = name
         self.rebalance = Rebalance(name, config, state_ms=state_ms)
-        """Replaced as a whole, when a decision is in the log or has nothing to write."""
+        """Replaced as a whole, when a decision is in the log or has no events."""
         self._choose_member_id = choose_member_id
 
     def _decided(self, table: Rebalance, draft: Draft) -> Step:
@@ -93,15 +93,15 @@ class ClassicGroup:
     # Requests
 
     def join(self, command: JoinGroup, ticket: Ticket, now_ms: int) -> Step:
-        """Let a member in, and respond to it when its generation begins."""
+        """Add a member, and respond to it when its generation begins."""
         table, draft = self.rebalance.copy(), Draft(now_ms)
         self._join(table, command, ticket, draft)
         return self._decided(table, draft)
 
     def join_first(self, command: JoinGroup, ticket: Ticket, now_ms: int) -> Step:
-        """The same, in a group that has no record: it gets one, so that it is known after a crash."""
+        """The same, in a new group: it also writes the group's first record, so that a crash does not lose it."""
         table, draft = self.rebalance.copy(), Draft(now_ms)
-        draft.remember(table.saved())
+        draft.append(table.saved())
         self._join(table, command, ticket, draft)
         return draft.step()
 
@@ -131,13 +131,13 @@ class ClassicGroup:
             replace_static(table, command, replaced, member_id, ticket, draft)
         elif command.group_instance_id is None and command.version >= MEMBER_ID_REQUIRED_VERSION_MIN:
             table.pending[member_id] = draft.now_ms + command.session_timeout_ms
-            draft.wake_at(SessionEnd(self.name, member_id), table.pending[member_id])
+            draft.set_timer(SessionEnd(self.name, member_id), table.pending[member_id])
             draft.respond(ticket, JoinReply(member_id=member_id, error=MemberIdRequired))
         else:
             add(table, command, member_id, ticket, draft)
 
     def sync(self, command: SyncGroup, ticket: Ticket, now_ms: int) -> Step:
-        """Tell a member its assignment as soon as its leader has made it."""
+        """Respond with the member's assignment as soon as the leader has sent it."""
         table = self.rebalance
         try:
             member = self._member(command.member_id, command.group_instance_id, command.generation)
@@ -149,7 +149,7 @@ class ClassicGroup:
             return failed(ticket, error)
         assigns = table.state is COMPLETING and member.member_id == table.members.leader
         if assigns:
-            # It is recorded, so the log may refuse it. Anything else takes effect at once.
+            # This appends a record, which may fail. Every other sync takes effect at once.
             table = table.copy()
         draft = Draft(now_ms)
         table.synced(member, draft)
@@ -165,7 +165,7 @@ class ClassicGroup:
         return self._decided(table, draft)
 
     def heartbeat(self, command: Heartbeat, ticket: Ticket, now_ms: int) -> Step:
-        """A member is alive; where a rebalance is under way it is told to join it."""
+        """Extend the member's session; during a rebalance respond REBALANCE_IN_PROGRESS."""
         draft = Draft(now_ms)
         try:
             member = self._member(command.member_id, command.group_instance_id, command.generation)
@@ -176,7 +176,7 @@ class ClassicGroup:
         return draft.step()
 
     def leave(self, command: LeaveGroup, ticket: Ticket, now_ms: int) -> Step:
-        """Let members go; the others rebalance."""
+        """Remove members; the others rebalance."""
         table, draft = self.rebalance.copy(), Draft(now_ms)
         left = tuple(leave_one(table, leaving, draft) for leaving in command.members)
         draft.respond(ticket, LeaveReply(members=left))
@@ -190,7 +190,7 @@ class ClassicGroup:
     # Offsets and administration
 
     def validate_commit(self, command: CommitOffsets, now_ms: int) -> CommitValidation:
-        """Where nobody is in the group, anybody without a generation may commit."""
+        """A commit without a generation is valid while the group is empty."""
         table = self.rebalance
         if command.generation < 0:
             if table.state is EMPTY:
@@ -204,14 +204,14 @@ class ClassicGroup:
         return VALID if timer is None else CommitValidation(timer=timer)
 
     def validate_txn_commit(self, command: CommitOffsets) -> CommitValidation:
-        """One who names no member is not asked."""
+        """A commit that names no member is not checked."""
         named = command.member_id != NO_MEMBER_ID or command.group_instance_id is not None
         if command.generation >= 0 or (named and self.rebalance.state is not EMPTY):
             self._member(command.member_id, command.group_instance_id, command.generation)
         return VALID
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Whoever asks for the offsets of a classic group is told."""
+        """Offsets of a classic group may be fetched by any client."""
 
     def validate_offset_delete(self) -> None:
         if self.rebalance.state is not EMPTY and not self.rebalance.of_consumers:
@@ -223,16 +223,16 @@ class ClassicGroup:
 
     def deletion(self, now_ms: int) -> Step:
         draft = Draft(now_ms)
-        draft.remember(ClassicGroupForgotten(group=self.name))
+        draft.append(ClassicGroupForgotten(group=self.name))
         for key in self.rebalance.timers():
-            draft.let_sleep(key)
+            draft.cancel_timer(key)
         return draft.step()
 
-    # What happens to it
+    # Timers, jobs, topics, loading
 
     def wake(self, key: GroupTimer, now_ms: int) -> Step:
         draft = Draft(now_ms)
-        if isinstance(key, SessionEnd) and not self._gives_up(key.member_id, draft):
+        if isinstance(key, SessionEnd) and not self._session_expired(key.member_id, draft):
             return draft.step()
         table = self.rebalance.copy()
         match key:
@@ -248,8 +248,8 @@ class ClassicGroup:
                 pass
         return self._decided(table, draft)
 
-    def _gives_up(self, member_id: str, draft: Draft) -> bool:
-        """Whether a session has ended: no heartbeat came, and no response is owed to the member."""
+    def _session_expired(self, member_id: str, draft: Draft) -> bool:
+        """Whether a session has ended: without a heartbeat, and without a request that waits for its response."""
         member = self.rebalance.members.get(member_id)
         if member is None:
             return member_id in self.rebalance.pending
@@ -261,18 +261,18 @@ class ClassicGroup:
         return member.is_new or not member.awaits
 
     def finish(self, done: JobDone, now_ms: int) -> Step:
-        """The job was one of the group that this one was before."""
+        """The job was started before the group was downgraded to the classic protocol."""
         return NOTHING
 
     def on_topics(self, names: Iterable[str], now_ms: int) -> Step:
-        """Members look after their topics themselves."""
+        """Classic members watch their topics themselves."""
         return NOTHING
 
     def reconfigure(self, config: BrokerConfig) -> None:
         self.rebalance.config = config
 
     def loaded(self, now_ms: int) -> Step:
-        """A group too large for new limits has to form again."""
+        """A group that exceeds a lowered group.max.size rebalances."""
         table, draft = self.rebalance.copy(), Draft(now_ms)
         too_large = len(table.members) > table.config.group_max_size
         adopted(table, draft, rebalance=too_large)
@@ -285,12 +285,12 @@ class ClassicGroup:
         return draft.step()
 
     def refused(self, step: Step, now_ms: int) -> Step:
-        """The group is as it was before the step; members whose assignment was refused are called to join again."""
+        """The group stays as it was before the step; if its assignment was refused, it rebalances."""
         table, draft = self.rebalance.copy(), Draft(now_ms)
         table.forget_tickets(response.ticket for response in step.responses)
         for timer in step.timers:
             if isinstance(timer, CancelTimer) and isinstance(timer.key, SessionEnd):
-                # It was to leave, and stays.
+                # The step removed this member; it stays.
                 member = table.members.get(timer.key.member_id)
                 if member is not None:
                     table.extend(member, member.session_timeout_ms, draft)
@@ -300,19 +300,19 @@ class ClassicGroup:
         return self._decided(table, draft)
 
     def apply(self, event: Event) -> None:
-        """Be what the record says; where it was decided here, also what is known beyond it."""
-        assert isinstance(event, ClassicGroupSaved), f"{event} is no fact about a classic group"
+        """Take the state of the record; if it was decided here, also the state that no record holds."""
+        assert isinstance(event, ClassicGroupSaved), f"{event} is not an event of a classic group"
         config = self.rebalance.config
         self.rebalance = Rebalance.restored(event, config) if event.becomes is None else event.becomes
 
-    # Readings
+    # Queries
 
     @property
     def empty(self) -> bool:
         return self.rebalance.state is EMPTY
 
     @property
-    def expected(self) -> bool:
+    def has_pending_members(self) -> bool:
         return bool(self.rebalance.pending)
 
     @property
@@ -320,14 +320,14 @@ class ClassicGroup:
         return len(self.rebalance.members)
 
     def subscribed_to(self, topic: str) -> bool:
-        """Consumers that do not say what they read count as if they read all."""
+        """Consumers with an unreadable subscription count as subscribed to every topic."""
         subscribed = self.rebalance.subscribed
         return self.rebalance.of_consumers if subscribed is None else topic in subscribed
 
     def offsets_expire_from(self) -> int | None:
-        """An empty group began to forget when the last member left, one that never had members with each commit.
+        """From when the last member left an empty group; from each commit in a group that never had members.
 
-        Consumers that all read other topics now do not come back either.
+        A stable group of consumers also expires offsets from their commit: those of topics that it does not read.
         """
         table = self.rebalance
         if table.protocol_type is None:
@@ -338,7 +338,7 @@ class ClassicGroup:
         return SINCE_COMMIT if knows else None
 
     def image(self) -> ClassicImage:
-        """All that a group with another protocol has to know of this one to take its place."""
+        """The state that an upgrade to the consumer protocol takes over."""
         return ClassicImage(
             group=self.name,
             generation=self.rebalance.generation,
@@ -366,7 +366,7 @@ class ClassicGroup:
         )
 
     def described(self) -> DescribedGroup:
-        """What members said of themselves is shown only under a protocol that has been settled on."""
+        """Members' metadata is shown only while the group is stable, for the protocol it has chosen."""
         table = self.rebalance
         protocol = table.protocol if table.state is STABLE else None
         return DescribedGroup(
@@ -391,18 +391,18 @@ class ClassicGroup:
         raise GroupIdNotFound(f"Group {self.name} is not a consumer group.")
 
     def _member(self, member_id: str, group_instance_id: str | None, generation: int) -> Member:
-        """The member of this generation that says it is this one."""
+        """The member with this id. Raises if it is unknown, fenced, or of another generation."""
         member = self.rebalance.members.checked(member_id, group_instance_id)
         if generation != self.rebalance.generation:
             raise IllegalGeneration
         return member
 
 
-# Who may join, and how
+# Joining and leaving
 
 
 def has_room_for(table: Rebalance, member_id: str) -> bool:
-    """While a group forms those count that have joined: so the last to come are left out of one too large."""
+    """During a rebalance only members that have joined count, so the last to join exceed group.max.size."""
     if table.state is EMPTY:
         return True
     size_max = table.config.group_max_size
@@ -425,7 +425,7 @@ def add(table: Rebalance, command: JoinGroup, member_id: str, ticket: Ticket, dr
 
 
 def rejoin(table: Rebalance, command: JoinGroup, ticket: Ticket, draft: Draft) -> None:
-    """One who is in the group joins again. Where nothing changes, it is told of the generation there is."""
+    """A member rejoins. If nothing changes, the response is the current generation."""
     try:
         member = table.members.checked(command.member_id, command.group_instance_id)
     except BrokerError as error:
@@ -434,7 +434,7 @@ def rejoin(table: Rebalance, command: JoinGroup, ticket: Ticket, draft: Draft) -
     assert table.state is not EMPTY, "an empty group has no members"
     protocols = offered(command.protocols)
     leads = member.member_id == table.members.leader
-    # A leader may join again because of what its members do not show, such as partitions that were added.
+    # A leader may rejoin for reasons that the metadata does not show, such as added partitions.
     if table.state is PREPARING or member.protocols != protocols or (table.state is STABLE and leads):
         if member.join_ticket is not None:
             draft.respond(member.join_ticket, JoinReply(member_id=member.member_id, error=RebalanceInProgress))
@@ -457,7 +457,7 @@ def replace_static(
 ) -> None:
     """A static member came back under a new id: it gets the assignment of the old one, which is fenced.
 
-    A stable group need not rebalance for it, as long as its assignment protocol stays the same.
+    A stable group does not rebalance for it unless its assignment protocol changes.
     """
     led_by = table.members.leader
     old = table.members[old_id]
@@ -475,12 +475,12 @@ def replace_static(
         return
     table.members.put(replace(member, join_ticket=None))
     table.read_subscriptions()
-    draft.remember(table.saved())
+    draft.append(table.saved())
     if command.version >= SKIP_ASSIGNMENT_VERSION_MIN:
         leads = table.members.leader == member_id
         draft.respond(ticket, table.generation_for(member, with_members=leads, skip_assignment=leads))
     else:
-        # A leader that cannot be told to skip the assignment is not told that it leads.
+        # Older versions cannot skip the assignment, so the leader is named by its old id and does not assign.
         draft.respond(ticket, table.generation_for(member, with_members=False, leader=led_by))
 
 
@@ -503,7 +503,7 @@ def leave_one(table: Rebalance, leaving: LeavingMember, draft: Draft) -> LeftMem
 
 
 def adopted(table: Rebalance, draft: Draft, *, rebalance: bool) -> None:
-    """The group is as its record says: every member has a full session, and may have to join again."""
+    """Start every member's session, after a load or a downgrade; rebalance if asked."""
     for member in table.members:
         table.extend(member, member.session_timeout_ms, draft)
     if rebalance and table.state is STABLE:
@@ -524,12 +524,12 @@ def joining(command: JoinGroup, member_id: str) -> Member:
 
 
 def rebalance_timeout_ms(command: JoinGroup) -> int:
-    """The first version of the request names none: its session timeout counts for both."""
+    """Version 0 of the request has none: its session timeout is used for both."""
     if command.version < REBALANCE_TIMEOUT_VERSION_MIN:
         return command.session_timeout_ms
     return command.rebalance_timeout_ms
 
 
-def differs(said: str | None, is_so: str | None) -> bool:
-    """Whether a member means another protocol than its group. Older requests do not say."""
-    return said is not None and is_so is not None and said != is_so
+def differs(requested: str | None, current: str | None) -> bool:
+    """Whether a request names another protocol than the group's. Older requests name none."""
+    return requested is not None and current is not None and requested != current

@@ -1,4 +1,4 @@
-"""Who is in a classic group, what each can do, and who leads."""
+"""The members of a classic group, their protocols, and their leader."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ from penstock.model.generated_errors import FencedInstanceId, UnknownMemberId
 from penstock.wire.group_values import ClassicMember
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Assignment protocols that a member offers, the preferred one first, each with what it says of itself."""
+"""Assignment protocols that a member supports, the preferred one first, each with its metadata."""
 
 NO_TIMER = 0
 NO_ASSIGNMENT = b""
 
 
 def offered(protocols: Iterable[tuple[str, bytes]]) -> Protocols:
-    """Each protocol once; of two with one name the first counts."""
+    """The protocols of a request without duplicates; the first of a name counts."""
     once: dict[str, bytes] = {}
     for name, metadata in protocols:
         once.setdefault(name, metadata)
@@ -24,22 +24,22 @@ def offered(protocols: Iterable[tuple[str, bytes]]) -> Protocols:
 
 
 class Session:
-    """How long a member may be silent. Shared by all values of one member: it is heard of, whatever is decided."""
+    """A member's session. Shared by all copies of the member: a heartbeat counts even if a decision is refused."""
 
     __slots__ = ("deadline_ms", "timer_ms")
 
     def __init__(self) -> None:
         self.deadline_ms = 0
-        """When its silence has lasted too long."""
+        """When the session expires without a heartbeat."""
         self.timer_ms = NO_TIMER
-        """When the coordinator is woken to look. A heartbeat moves the deadline and leaves the timer alone."""
+        """When the session's timer expires. A heartbeat moves the deadline and leaves the timer alone."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """One member, with the requests of its that wait for a response.
+    """One member, with its JoinGroup and SyncGroup requests that wait for a response.
 
-    Made at each of its steps through a rebalance, and a frozen one takes twice as long to make; it is never changed.
+    Immutable by convention: copied at each step of a rebalance, and a frozen dataclass takes twice as long to make.
     """
 
     member_id: str
@@ -51,14 +51,14 @@ class Member:
     protocols: Protocols
     assignment: bytes = NO_ASSIGNMENT
     is_new: bool = False
-    """Has not been part of a generation: it may not know its id, and is given up even while it waits."""
+    """Has not been part of a generation: it may not know its id, and its session expires even while it waits."""
     join_ticket: Ticket | None = None
     sync_ticket: Ticket | None = None
     session: Session = field(default_factory=Session, compare=False)
 
     @classmethod
     def restored(cls, saved: ClassicMember, protocol: str | None) -> "Member":
-        """The member of a record. Records of the first version know no rebalance timeout."""
+        """The member of a record. Records of version 0 have no rebalance timeout."""
         known = saved.rebalance_timeout_ms >= 0
         return cls(
             member_id=saved.member_id,
@@ -84,7 +84,7 @@ class Member:
         )
 
     def moved(self, assignment: bytes, *, sync_ticket: Ticket | None = None) -> "Member":
-        """The same member once its generation has begun. As `replace` makes it, in a third of the time."""
+        """The same member once its generation has begun. Equal to `replace`, in a third of the time."""
         return Member(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -100,16 +100,16 @@ class Member:
 
     @property
     def awaits(self) -> bool:
-        """Waits for a response; it cannot be expected to send heartbeats meanwhile."""
+        """Whether a request waits for its response; meanwhile the member sends no heartbeats."""
         return self.join_ticket is not None or self.sync_ticket is not None
 
     def metadata(self, protocol: str | None) -> bytes | None:
-        """What it says of itself under a protocol."""
+        """The member's metadata for a protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), None)
 
 
 class Members:
-    """The members of one group, in the order they came."""
+    """The members of one group, in the order in which they joined."""
 
     __slots__ = ("_members", "_static", "_supporters", "leader")
 
@@ -122,7 +122,7 @@ class Members:
             self.add(member)
 
     def copy(self) -> "Members":
-        """Another table of the same members."""
+        """A copy that can change without changing this one."""
         copied = Members(leader=self.leader)
         copied._members = self._members.copy()
         copied._static = self._static.copy()
@@ -148,11 +148,11 @@ class Members:
         return list(self._members)
 
     def static_id(self, group_instance_id: str | None) -> str | None:
-        """The id of the member that is this instance now."""
+        """The id of the member that currently has this instance id."""
         return None if group_instance_id is None else self._static.get(group_instance_id)
 
     def checked(self, member_id: str, group_instance_id: str | None) -> Member:
-        """The member that says it is this one. An instance that another has replaced is told so."""
+        """The member with this id. Raises UnknownMemberId, or FencedInstanceId if another member replaced it."""
         if group_instance_id is not None:
             current = self._static.get(group_instance_id)
             if current is None:
@@ -170,11 +170,11 @@ class Members:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """As long as the slowest member asks for."""
+        """The longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
     def add(self, member: Member) -> None:
-        """The first to come leads."""
+        """Add a member. The first one is the leader."""
         assert member.member_id not in self._members, f"{member.member_id} is a member already"
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self._static, f"{member.group_instance_id} is a member already"
@@ -185,7 +185,7 @@ class Members:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> Member | None:
-        """Take a member out; where it led, who came next leads."""
+        """Remove a member; the next one becomes the leader if it was the leader."""
         member = self._members.pop(member_id, None)
         if member is None:
             return None
@@ -197,7 +197,7 @@ class Members:
         return member
 
     def replace(self, old_id: str, member: Member) -> Member:
-        """Another instance of a static member takes its place, its lead included; the old one is returned."""
+        """Replace a static member, also as the leader; returns the old one."""
         assert member.group_instance_id is not None, "only static members are replaced"
         old = self._members[old_id]
         self._count(old, -1)
@@ -211,7 +211,7 @@ class Members:
         return old
 
     def put(self, member: Member) -> None:
-        """A member is another than before, under the same id."""
+        """Update a member under the same id."""
         before = self._members[member.member_id]
         self._members[member.member_id] = member
         if before.protocols is not member.protocols:
@@ -219,7 +219,7 @@ class Members:
             self._count(member, 1)
 
     def elect_joined(self) -> bool:
-        """Make sure that the leader is one who has joined anew; false where nobody has."""
+        """Elect a leader among the members that have joined this rebalance; False if none has."""
         if self.leader is None:
             return False
         if self._members[self.leader].join_ticket is not None:
@@ -231,11 +231,11 @@ class Members:
         return True
 
     def supports(self, protocols: Protocols) -> bool:
-        """Whether one of these is offered by every member."""
+        """Whether every member supports one of these."""
         return any(self._supporters.get(name, 0) == len(self._members) for name, _ in protocols)
 
     def vote(self) -> str:
-        """Of the protocols that all offer, the one that most prefer; the earlier members' choice where it is a draw."""
+        """Of the protocols that all members support, the one that most prefer; a tie goes to the earlier members."""
         votes: dict[str, int] = {}
         for member in self:
             choice = next(name for name, _ in member.protocols if self._supporters[name] == len(self._members))
@@ -243,7 +243,7 @@ class Members:
         return max(votes, key=votes.__getitem__)
 
     def joined(self, protocol: str | None) -> tuple[JoinedMember, ...]:
-        """What a leader is told of the members."""
+        """The members as the leader's JoinGroup response lists them."""
         return tuple(
             JoinedMember(member.member_id, member.group_instance_id, member.metadata(protocol) or b"")
             for member in self

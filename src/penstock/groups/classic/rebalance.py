@@ -1,7 +1,7 @@
-"""How a classic group forms: its members are called together, a generation begins, its leader assigns partitions.
+"""The rebalance of a classic group: members rejoin, a generation begins, its leader assigns partitions.
 
-Who is in the group while it forms is known only here; the generation that it came to is an event. Each transition of
-the group is one function: `prepare`, `complete_join`, `assign`.
+The members of a rebalance in progress are only in memory; the resulting generation is an event. Each transition of the
+group is one function: `prepare`, `complete_join`, `assign`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from penstock.wire.group_values import ClassicGroupValue
 
 
 class State(Enum):
-    """Where a group is on its way; the values are Kafka's words."""
+    """The state of a group; the values are Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -42,7 +42,7 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """Timer: a member has been silent for too long, unless a heartbeat came."""
+    """Timer: a member's session expires, unless a heartbeat extended it."""
 
     group: str
     member_id: str
@@ -50,23 +50,23 @@ class SessionEnd:
 
 @dataclass(frozen=True, slots=True)
 class JoinDeadline:
-    """Timer: the time to join is up."""
+    """Timer: the time to join is over."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True)
 class SyncDeadline:
-    """Timer: the time to ask for an assignment is up."""
+    """Timer: the time to send SyncGroup is over."""
 
     group: str
 
 
 class Rebalance:
-    """The rebalance table of one group: its state and generation, its members, and who has joined and synced.
+    """The rebalance table of one group: its state, generation and members, and which of them have joined and synced.
 
     A decision changes a copy, which replaces the table when the decision's record is in the log. Sessions are the
-    exception: a member that was heard of was heard of, whatever becomes of its request.
+    exception: a request extends its member's session even if the append fails.
     """
 
     __slots__ = (
@@ -96,18 +96,18 @@ class Rebalance:
         self.protocol: str | None = None
         self.members = Members()
         self.subscribed: frozenset[str] | None = None
-        """Topics that the members of this generation read; None where they do not say so in the way consumers do."""
+        """Topics that the members subscribe to; None if they are not consumers or a subscription is unreadable."""
         self.pending: dict[str, int] = {}
-        """Ids that were given out and have not been used to join, with the time until which they can be."""
+        """Member ids that were given out and have not joined yet, with the time at which they expire."""
         self.unsynced: set[str] = set()
-        """Members of this generation that have not asked for their assignment."""
+        """Members of this generation that have not sent SyncGroup."""
         self._initial = False
-        """The rebalance under way is the first of an empty group, which waits for more members to come."""
+        """This is the first rebalance of an empty group, which is delayed for more members to join."""
         self._initial_left_ms = 0
         self._joined_meanwhile = False
 
     def copy(self) -> "Rebalance":
-        """A table to decide on."""
+        """A copy for a decision to change."""
         copied = Rebalance(self.name, self.config, state_ms=self.state_ms)
         copied.state = self.state
         copied.generation = self.generation
@@ -139,7 +139,7 @@ class Rebalance:
         return table
 
     def saved(self) -> ClassicGroupSaved:
-        """The record of the group as it is. Applying it makes the group what this table is by then."""
+        """The record of the group. Applying it makes this table the group's, with all changes made until then."""
         assert self.protocol is not None or not self.members, "members are assigned by a protocol"
         value = ClassicGroupValue(
             protocol_type=self.protocol_type or "",
@@ -156,7 +156,7 @@ class Rebalance:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def read_subscriptions(self) -> None:
-        """Find the topics that the members read."""
+        """Read the topics of all members from their metadata."""
         self.subscribed = None
         if not self.of_consumers:
             return
@@ -168,10 +168,10 @@ class Rebalance:
             topics |= wanted
         self.subscribed = frozenset(topics)
 
-    # Members come and go
+    # Adding and removing members
 
     def add(self, member: Member, protocol_type: str, session_timeout_ms: int, draft: Draft) -> None:
-        """A new member joins, and the others are called."""
+        """A new member joins, and the group rebalances."""
         if not self.members:
             self.protocol_type = protocol_type
         self.pending.pop(member.member_id, None)
@@ -181,27 +181,27 @@ class Rebalance:
         self.call_members(draft)
 
     def swap(self, old_id: str, member: Member, draft: Draft) -> Member:
-        """Put a static member in the place of another. It begins with a session as long as the other's."""
+        """Replace a static member. Its first session has the timeout of the old member."""
         old = self.members.replace(old_id, member)
         if old_id in self.unsynced:
             self.unsynced.remove(old_id)
             self.unsynced.add(member.member_id)
-        draft.let_sleep(SessionEnd(self.name, old_id))
+        draft.cancel_timer(SessionEnd(self.name, old_id))
         self.extend(member, old.session_timeout_ms, draft)
         return old
 
     def remove(self, member_id: str, draft: Draft) -> None:
-        """Take out a member or a reserved id. A client that still waits is told to come as a new one."""
+        """Remove a member or a pending id. A request that still waits fails with UNKNOWN_MEMBER_ID."""
         self.pending.pop(member_id, None)
         self.unsynced.discard(member_id)
-        draft.let_sleep(SessionEnd(self.name, member_id))
+        draft.cancel_timer(SessionEnd(self.name, member_id))
         member = self.members.remove(member_id)
         if member is not None:
             release(member, NO_MEMBER_ID, UnknownMemberId, draft)
 
-    def forget_tickets(self, answered: Iterable[Ticket]) -> None:
-        """These requests have their responses: nobody waits for them any more."""
-        tickets = set(answered)
+    def forget_tickets(self, responded: Iterable[Ticket]) -> None:
+        """These requests have their responses and wait no longer."""
+        tickets = set(responded)
         for member in [*self.members]:
             join = None if member.join_ticket in tickets else member.join_ticket
             sync = None if member.sync_ticket in tickets else member.sync_ticket
@@ -211,7 +211,7 @@ class Rebalance:
     # Joining
 
     def call_members(self, draft: Draft) -> None:
-        """A member came, went or changed: call the others, or go on where they have been called."""
+        """A member joined, left or changed: start a rebalance, or complete the one in progress if all have joined."""
         if self.state is PREPARING:
             if not self._initial and self.all_joined:
                 self.complete_join(draft)
@@ -219,22 +219,22 @@ class Rebalance:
             self.prepare(draft)
 
     def prepare(self, draft: Draft) -> None:
-        """Call every member to join again. An empty group gives others some time to come."""
+        """Start a rebalance: every member has to rejoin. An empty group waits for more members."""
         if self.state is COMPLETING:
             self._take_back_assignments(draft)
         self.unsynced.clear()
-        draft.let_sleep(SyncDeadline(self.name))
+        draft.cancel_timer(SyncDeadline(self.name))
         self._initial = self.state is EMPTY
         self._enter(PREPARING, draft)
         if self._initial:
             delay_ms = self.config.group_initial_rebalance_delay_ms
             self._joined_meanwhile = False
             self._initial_left_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
-            draft.wake_at(JoinDeadline(self.name), draft.now_ms + delay_ms)
+            draft.set_timer(JoinDeadline(self.name), draft.now_ms + delay_ms)
         elif self.all_joined:
             self.complete_join(draft)
         else:
-            draft.wake_at(JoinDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
+            draft.set_timer(JoinDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
 
     def _take_back_assignments(self, draft: Draft) -> None:
         for member in [*self.members]:
@@ -248,28 +248,28 @@ class Rebalance:
         return not self.pending and self.members.waiting_to_join == len(self.members)
 
     def join_time_is_up(self, draft: Draft) -> None:
-        """Begin the generation, unless members kept coming to an empty group and it may wait for more."""
+        """Begin the generation, unless the initial rebalance may wait longer because members joined meanwhile."""
         if self.state is not PREPARING:
             return
         if self._initial and self._joined_meanwhile and self._initial_left_ms > 0:
             delay_ms = min(self.config.group_initial_rebalance_delay_ms, self._initial_left_ms)
             self._joined_meanwhile = False
             self._initial_left_ms -= delay_ms
-            draft.wake_at(JoinDeadline(self.name), draft.now_ms + delay_ms)
+            draft.set_timer(JoinDeadline(self.name), draft.now_ms + delay_ms)
         else:
             self.complete_join(draft)
 
     def complete_join(self, draft: Draft) -> None:
-        """Begin a generation of those who joined, and of static members, who may be away as long as their session.
+        """Begin a generation of the members that joined, and of static members, which stay until their session ends.
 
-        Where only static members are left and none has joined no member can lead: the group has to wait.
+        If only static members are left and none has joined, there is no leader: the group keeps waiting.
         """
-        draft.let_sleep(JoinDeadline(self.name))
+        draft.cancel_timer(JoinDeadline(self.name))
         for member in [*self.members]:
             if member.join_ticket is None and member.group_instance_id is None:
                 self.remove(member.member_id, draft)
         if not self.members.elect_joined() and self.members:
-            draft.wake_at(JoinDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
+            draft.set_timer(JoinDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
             return
         self._initial = False
         self.generation += 1
@@ -277,7 +277,7 @@ class Rebalance:
         self.read_subscriptions()
         if not self.members:
             self._enter(EMPTY, draft)
-            draft.remember(self.saved())
+            draft.append(self.saved())
             return
         self._enter(COMPLETING, draft)
         for member in [*self.members]:
@@ -287,12 +287,12 @@ class Rebalance:
             self.members.put(member.moved(member.assignment, sync_ticket=member.sync_ticket))
             self.extend(member, member.session_timeout_ms, draft)
         self.unsynced = set(self.members.ids())
-        draft.wake_at(SyncDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
+        draft.set_timer(SyncDeadline(self.name), draft.now_ms + self.members.rebalance_timeout_ms)
 
     def generation_for(
         self, member: Member, *, with_members: bool, skip_assignment: bool = False, leader: str | None = None
     ) -> JoinReply:
-        """The generation as one of its members is to know it; `with_members` if it leads."""
+        """The JoinGroup response of one member; `with_members` for the leader."""
         return JoinReply(
             member_id=member.member_id,
             generation=self.generation,
@@ -306,14 +306,14 @@ class Rebalance:
     # Assignment
 
     def synced(self, member: Member, draft: Draft) -> None:
-        """A member has asked for its assignment."""
+        """A member has sent SyncGroup."""
         if self.unsynced:
             self.unsynced.discard(member.member_id)
             if not self.unsynced:
-                draft.let_sleep(SyncDeadline(self.name))
+                draft.cancel_timer(SyncDeadline(self.name))
 
     def assign(self, assignments: Mapping[str, bytes], draft: Draft) -> None:
-        """The leader has assigned: the group is stable, and whoever waits is answered once that is written."""
+        """The leader has sent the assignments: the group is stable; SyncGroup responses wait for the append."""
         self._enter(STABLE, draft)
         for member in [*self.members]:
             assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
@@ -321,22 +321,22 @@ class Rebalance:
                 draft.respond(member.sync_ticket, self.assignment_reply(assignment))
                 self.extend(member, member.session_timeout_ms, draft)
             self.members.put(member.moved(assignment))
-        draft.remember(self.saved())
+        draft.append(self.saved())
 
     def assignment_reply(self, assignment: bytes) -> SyncReply:
         return SyncReply(protocol_type=self.protocol_type, protocol=self.protocol, assignment=assignment)
 
     def sync_time_is_up(self, draft: Draft) -> None:
-        """Members that joined and never asked for their assignment are out."""
+        """Remove members that joined and never sent SyncGroup."""
         if (self.state is COMPLETING or self.state is STABLE) and self.unsynced:
             for member_id in sorted(self.unsynced):
                 self.remove(member_id, draft)
             self.prepare(draft)
 
-    # Time
+    # Sessions and timers
 
     def session_ended(self, member_id: str, draft: Draft) -> None:
-        """A member, or an id that was given out, is given up."""
+        """The session of a member, or the reservation of a pending id, expired."""
         is_member = member_id in self.members
         self.remove(member_id, draft)
         if self.state is PREPARING:
@@ -346,13 +346,13 @@ class Rebalance:
             self.prepare(draft)
 
     def extend(self, member: Member, timeout_ms: int, draft: Draft) -> None:
-        """Begin a member's session again."""
+        """Restart a member's session."""
         timer = self.extended(member, timeout_ms, draft.now_ms)
         if timer is not None:
-            draft.wake_at(timer.key, timer.at_ms)
+            draft.set_timer(timer.key, timer.at_ms)
 
     def extended(self, member: Member, timeout_ms: int, now_ms: int) -> SetTimer | None:
-        """Begin a member's session again. A timer that rings before its end is left to ring: it is set again then."""
+        """Restart a member's session. An earlier timer is kept, and set again when it expires."""
         session = member.session
         session.deadline_ms = now_ms + timeout_ms
         if NO_TIMER < session.timer_ms <= session.deadline_ms:
@@ -361,14 +361,14 @@ class Rebalance:
         return SetTimer(SessionEnd(self.name, member.member_id), session.deadline_ms)
 
     def set_session_timers(self, draft: Draft) -> None:
-        """Set the timer of every session to its end, whichever of them a refused step was to set."""
+        """Set the timer of every session to its end, as the timers of a refused step were not set."""
         for member in self.members:
             session = member.session
             session.timer_ms = max(session.deadline_ms, draft.now_ms)
-            draft.wake_at(SessionEnd(self.name, member.member_id), session.timer_ms)
+            draft.set_timer(SessionEnd(self.name, member.member_id), session.timer_ms)
 
     def timers(self) -> Iterator[SessionEnd | JoinDeadline | SyncDeadline]:
-        """The timers that the group may have set."""
+        """Every timer that the group may have set."""
         for member_id in [*self.pending, *self.members.ids()]:
             yield SessionEnd(self.name, member_id)
         yield JoinDeadline(self.name)
@@ -381,7 +381,7 @@ class Rebalance:
 
 
 def release(member: Member, reply_member_id: str, error: Failure, draft: Draft) -> None:
-    """Respond to the requests of a member that wait with a failure."""
+    """Fail the requests of a member that wait."""
     if member.join_ticket is not None:
         draft.respond(member.join_ticket, JoinReply(member_id=reply_member_id, error=error))
     if member.sync_ticket is not None:

@@ -1,8 +1,8 @@
 """Classic members in a group with the consumer protocol.
 
-During a migration a group has members of both kinds. For the classic ones the coordinator is the leader: joining again
-is their reconciliation, the owned partitions of their subscription are their acknowledgement, the member epoch is their
-generation, and a sync tells them what they have. Nobody waits for others in it.
+During a migration a group has members of both kinds. For the classic ones the coordinator is the leader: they reconcile
+by rejoining, acknowledge a revocation with the owned partitions in their subscription, use the member epoch as their
+generation, and get their partitions in the SyncGroup response. No member waits for others.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ MEMBER_ID_REQUIRED_VERSION_MIN = 4
 
 
 class ClassicMembers:
-    """The side of a group that its classic members see."""
+    """Handles the requests of a group's classic members."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ClassicMembers:
     # Finding members
 
     def _member(self, member_id: str, instance_id: str | None, generation: int) -> Member:
-        """The classic member that says it is this one, in this generation."""
+        """The classic member with this id. Raises if it is unknown, fenced, not classic, or of another generation."""
         if instance_id is None:
             member = self._members.known(member_id)
         else:
@@ -108,7 +108,7 @@ class ClassicMembers:
     # Joining
 
     def join(self, command: JoinGroup, ticket: Ticket, now_ms: int) -> Step:
-        """A member that speaks the classic protocol joins, in a group that is not empty."""
+        """A member with the classic protocol joins a group that is not empty."""
         draft = Draft(now_ms)
         try:
             self._join(command, ticket, draft)
@@ -142,14 +142,14 @@ class ClassicMembers:
             after = self._join_downgraded(change, epoch, owned, draft, resubscribed=resubscribed)
         else:
             target = self._targets.for_member(change, epoch, draft)
-            after = self._reconciler.lead(change, target, owned, draft, resubscribed=resubscribed)
-            draft.wake_at(
+            after = self._reconciler.reconcile(change, target, owned, draft, resubscribed=resubscribed)
+            draft.set_timer(
                 ConsumerTimer(self._group, Alarm.SESSION, member_id), draft.now_ms + command.session_timeout_ms
             )
-            draft.wake_at(
+            draft.set_timer(
                 ConsumerTimer(self._group, Alarm.SYNC, member_id), draft.now_ms + command.rebalance_timeout_ms
             )
-            draft.let_sleep(ConsumerTimer(self._group, Alarm.JOIN, member_id))
+            draft.cancel_timer(ConsumerTimer(self._group, Alarm.JOIN, member_id))
         self._members.rejoined(member_id)
         draft.respond(
             ticket,
@@ -162,7 +162,7 @@ class ClassicMembers:
         )
 
     def _check_protocols(self, member_id: str, command: JoinGroup) -> None:
-        """It needs a protocol that all classic members know."""
+        """Raises unless the member supports a protocol that all classic members support."""
         classic = self._state.classic_count
         shared = (self._state.classic_protocols.get(name, 0) == classic for name, _ in command.protocols)
         if command.protocol_type != CONSUMER_PROTOCOL_TYPE or not any(shared):
@@ -171,7 +171,7 @@ class ClassicMembers:
     def _joining(
         self, command: JoinGroup, member_id: str, draft: Draft, *, unknown: bool
     ) -> tuple[Member, Member | None]:
-        """The member as it was, and whom it replaces. A classic one need not wait until an instance has left."""
+        """The member before the request, and the static member it replaces, which need not have left."""
         instance_id = command.group_instance_id
         if instance_id is None:
             return self._state.members.get(member_id, Member(member_id)), None
@@ -185,13 +185,13 @@ class ClassicMembers:
         return self._members.replace_static(existing, member_id, draft), existing
 
     def _join_downgraded(self, change: Change, epoch: int, owned: Owned, draft: Draft, *, resubscribed: bool) -> Member:
-        """The last member of the consumer protocol came back as a classic one: so does the group."""
+        """A classic member replaces the last one with the consumer protocol: the group is downgraded."""
         after = change.after
         replaced = change.replaced if change.replaced is not None else change.before
         target = self._state.target(replaced.member_id)
         rebalance = self._state.assignment.epoch < epoch
         if not rebalance:
-            after = self._reconciler.lead(
+            after = self._reconciler.reconcile(
                 change, (self._state.assignment.epoch, target), owned, draft, resubscribed=resubscribed
             )
         kept = [
@@ -203,10 +203,10 @@ class ClassicMembers:
         self._members.downgrade([*kept, (after, target)], draft, reason if rebalance else None, change)
         return after
 
-    # Staying
+    # Sync and heartbeat
 
     def sync(self, command: SyncGroup, ticket: Ticket, now_ms: int) -> Step:
-        """It asks for its partitions."""
+        """Respond with the member's partitions, or REBALANCE_IN_PROGRESS if there is a newer target."""
         draft = Draft(now_ms)
         try:
             member = self._member(command.member_id, command.group_instance_id, command.generation)
@@ -228,7 +228,7 @@ class ClassicMembers:
                 ),
             )
             return draft.step()
-        draft.let_sleep(ConsumerTimer(self._group, Alarm.SYNC, member.member_id))
+        draft.cancel_timer(ConsumerTimer(self._group, Alarm.SYNC, member.member_id))
         self._members.extend_session(member, draft)
         assigned = {topic: frozenset(epochs) for topic, epochs in current.assigned.items()}
         draft.respond(
@@ -242,7 +242,7 @@ class ClassicMembers:
         return draft.step()
 
     def heartbeat(self, command: Heartbeat, ticket: Ticket, now_ms: int) -> Step:
-        """It is alive, and told to join again where it has to give or can get something."""
+        """Extend the member's session; tell it to rejoin if it has partitions to revoke or to receive."""
         draft = Draft(now_ms)
         try:
             member = self._member(command.member_id, command.group_instance_id, command.generation)
@@ -262,7 +262,7 @@ class ClassicMembers:
         return draft.step()
 
     def _waits_for_others(self, member: Member) -> bool:
-        """Whether somebody still has what this member is to get."""
+        """Whether another member still owns a partition of this member's target."""
         return any(
             partition not in member.current.assigned.get(topic, ()) and self._state.owner(topic, partition) is not None
             for topic, partitions in self._state.target(member.member_id).items()
@@ -272,7 +272,7 @@ class ClassicMembers:
     # Leaving
 
     def leave(self, command: LeaveGroup, ticket: Ticket, now_ms: int) -> Step:
-        """Members of either protocol are made to leave."""
+        """Remove members of either protocol."""
         draft = Draft(now_ms)
         leaving: dict[str, Member] = {}
         left: list[LeftMember] = []
@@ -299,7 +299,7 @@ class ClassicMembers:
 
 
 def embedded_subscription(command: JoinGroup) -> Subscription:
-    """What the member says of itself; it says the same under each protocol."""
+    """The member's subscription, which is the same under each of its protocols."""
     try:
         return read_subscription(command.protocols[0][1])
     except MalformedProtocolError:
@@ -307,7 +307,7 @@ def embedded_subscription(command: JoinGroup) -> Subscription:
 
 
 def metadata_of(before: Member, command: JoinGroup, subscription: Subscription) -> MemberMetadata:
-    """What is known of a classic member once it has joined: it has no pattern, and no say in the assignor."""
+    """The metadata of a classic member once it has joined: without a pattern or a preferred assignor."""
     metadata = before.metadata
     timeout_ms = command.rebalance_timeout_ms
     return replace(
@@ -329,7 +329,7 @@ def protocols_of(member: Member) -> tuple[tuple[str, bytes], ...]:
 
 
 def check_same_protocol(member: Member, protocol: str, command: SyncGroup) -> None:
-    """A sync names the protocol that the join was answered with, where it names any."""
+    """Raises if a sync names another protocol than the join response did. Older versions name none."""
     if command.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE):
         raise InconsistentGroupProtocol(
             f"The protocol type {command.protocol_type} from member {member.member_id} request is not equal to the "

@@ -1,7 +1,7 @@
-"""What consumers with the classic protocol say of themselves, and are told: bytes inside JoinGroup and SyncGroup.
+"""The consumer embedded protocol: subscriptions in JoinGroup and assignments in SyncGroup of classic consumers.
 
-A coordinator leaves these bytes alone, until members of both protocols are in one group: then it reads what the classic
-ones want and writes what they get, in the leader's place.
+To a classic group's coordinator these bytes are opaque. If a group has members of both protocols, the coordinator acts
+as the leader: it reads the subscriptions of the classic members and writes their assignments.
 """
 
 import struct
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 
-SUBSCRIPTION_VERSION_MAX = 3
 ASSIGNMENT_VERSION_MAX = 3
 OWNED_VERSION_MIN = 1
 GENERATION_VERSION_MIN = 2
@@ -24,12 +23,12 @@ TopicIndexes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class MalformedProtocolError(ValueError):
-    """The bytes are not what consumers write."""
+    """The bytes are not a valid subscription or assignment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member wants and has."""
+    """A member's topics and the partitions it owns."""
 
     version: int
     topics: tuple[str, ...]
@@ -39,14 +38,14 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedAssignment:
-    """What a member gets. User data is a custom assignor's own."""
+    """A member's partitions. User data belongs to a custom assignor."""
 
     partitions: TopicIndexes
     user_data: bytes | None = None
 
 
 class Reader:
-    """Reads in order; every length is compared with what is left before anything is made of it."""
+    """Reads fields in order; checks every length against the remaining bytes before allocating."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -68,7 +67,7 @@ class Reader:
     def string(self) -> str:
         text = self.nullable_string()
         if text is None:
-            raise MalformedProtocolError("a name is missing")
+            raise MalformedProtocolError("null where a string is required")
         return text
 
     def nullable_string(self) -> str | None:
@@ -85,7 +84,7 @@ class Reader:
         return None if length == NULL else self._take(length)
 
     def count(self, item_size_min: int) -> int:
-        """How many items follow, each with a least size."""
+        """The length of an array whose items have at least this size."""
         count = self.int32()
         if not 0 <= count * item_size_min <= len(self._data) - self._at:
             raise MalformedProtocolError(f"{count} items at {self._at} of {len(self._data)} bytes")
@@ -103,7 +102,7 @@ def read_version(data: bytes) -> int:
 
 
 def read_subscription(data: bytes) -> Subscription:
-    """Raises MalformedProtocolError. A later version begins as the latest known here."""
+    """Decode a subscription. A later version begins like version 3. Raises MalformedProtocolError."""
     reader = Reader(data)
     version = reader.int16()
     if version < 0:
@@ -126,7 +125,7 @@ def read_assignment(data: bytes) -> EmbeddedAssignment:
 
 
 def write_assignment(partitions: Iterable[tuple[str, Iterable[int]]], version: int) -> bytes:
-    """In the version that the member subscribed with, as far as there is one; they all look alike."""
+    """Encode an assignment, in the member's subscription version or the newest known. All versions have one layout."""
     topics = list(partitions)
     parts = [INT16.pack(min(version, ASSIGNMENT_VERSION_MAX)), INT32.pack(len(topics))]
     for topic, indexes in topics:

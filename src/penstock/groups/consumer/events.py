@@ -1,8 +1,8 @@
-"""What the coordinator remembers of groups with the consumer protocol: one event per record of `__consumer_offsets`.
+"""The events of groups with the consumer protocol: one per record of `__consumer_offsets`.
 
-Each event is a record of Kafka's of the same name: its first fields are the key, `value` is the value, and None is the
-tombstone of the key. The latest of a key counts. A member's state is nothing but the latest of its records, so the
-values, which `penstock.wire.group_values` has, are also what a group works with.
+Each event is Kafka's record of the same name: its first fields are the key, and a `value` of None is the tombstone of
+the key. The latest of a key counts. A group's state is the latest values of its records, defined in
+`penstock.wire.group_values`.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from penstock.wire.group_values import (
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """A group's epoch. Its tombstone is the last of a group."""
+    """A group's epoch. Its tombstone is the last record of a group."""
 
     group: str
     value: GroupEpoch | None
@@ -27,7 +27,7 @@ class ConsumerGroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMemberMetadata:
-    """A member. Its tombstone is the last of a member."""
+    """A member's metadata. Its tombstone is the last record of a member."""
 
     group: str
     member_id: str
@@ -36,7 +36,7 @@ class ConsumerMemberMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerTargetAssignmentMetadata:
-    """There is a new target, complete with this event."""
+    """The epoch of the target assignment. Completes a new target, whose parts precede it."""
 
     group: str
     value: AssignmentEpoch | None
@@ -44,7 +44,7 @@ class ConsumerTargetAssignmentMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerTargetAssignmentMember:
-    """What a member is to have."""
+    """The target assignment of a member."""
 
     group: str
     member_id: str
@@ -53,7 +53,7 @@ class ConsumerTargetAssignmentMember:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerCurrentMemberAssignment:
-    """What a member has."""
+    """The current assignment of a member."""
 
     group: str
     member_id: str
@@ -62,7 +62,7 @@ class ConsumerCurrentMemberAssignment:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRegularExpression:
-    """What a subscription by pattern means."""
+    """The topics that a regular expression matches."""
 
     group: str
     pattern: str

@@ -1,8 +1,8 @@
-"""A group with the consumer protocol (KIP-848): the coordinator assigns, and members follow one by one.
+"""A group with the consumer protocol (KIP-848): the coordinator assigns, and each member reconciles on its own.
 
-A change of members, subscriptions or topics raises the group's epoch. For a new epoch an assignor makes a target. Each
-member is led to its part of the target by its own heartbeats: what it is to lose it gives back first, and what it is to
-get it gets once nobody else has it. So a partition never has two owners, and nobody stops for others.
+A change of members, subscriptions or topics raises the group's epoch. For a new epoch an assignor computes a target.
+Each member moves to its part of the target through its own heartbeats: it first revokes the partitions it loses, and
+gets new ones once their owners have revoked them. So a partition never has two owners, and no member waits for others.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -66,14 +66,14 @@ from penstock.wire.group_values import (
 )
 
 CONSUMER = "Consumer"
-"""What Kafka calls groups of this kind."""
+"""Kafka's name of this group type."""
 
 COMMIT_VERSION_MIN = 9
-"""Older commits know no member epochs."""
+"""Older versions of OffsetCommit have no member epoch."""
 
 
 class ConsumerGroup:
-    """One group. What it knows is what its events told it; what it forgets with its shard it can do without."""
+    """One group. Its state is its applied events; the rest, such as jobs in progress, is lost with the shard."""
 
     __slots__ = (
         "_choose_member_id",
@@ -124,7 +124,7 @@ class ConsumerGroup:
     # Classic members
 
     def join(self, command: JoinGroup, ticket: Ticket, now_ms: int) -> Step:
-        """A member that speaks the classic protocol joins, in a group that is not empty."""
+        """A member with the classic protocol joins a group that is not empty."""
         return self._classic.join(command, ticket, now_ms)
 
     def sync(self, command: SyncGroup, ticket: Ticket, now_ms: int) -> Step:
@@ -139,23 +139,24 @@ class ConsumerGroup:
     # Heartbeats
 
     def consumer_heartbeat(self, command: ConsumerHeartbeat, ticket: Ticket, now_ms: int) -> Step:
-        """A member joins, stays or leaves. The shard found or made the group, and refused what makes no sense."""
+        """A member joins, stays or leaves. The shard has validated the request and found or created the group."""
         draft = Draft(now_ms)
         try:
             if command.member_epoch in (LEFT_EPOCH, STATIC_LEFT_EPOCH):
                 reply = self._leave(command, draft)
             else:
-                reply = self._beat(command, draft)
+                reply = self._heartbeat(command, draft)
         except BrokerError as error:
             return failed(ticket, error)
         draft.respond(ticket, reply)
         return draft.step()
 
-    def _beat(self, command: ConsumerHeartbeat, draft: Draft) -> ConsumerHeartbeatReply:
+    def _heartbeat(self, command: ConsumerHeartbeat, draft: Draft) -> ConsumerHeartbeatReply:
+        """Find the member, then: its subscription, the group's epoch, the target assignment, the member's own step."""
         self._members.check_room(command.member_id)
         member_id = command.member_id or self._choose_member_id(None)
         owned = None if command.owned is None else {topic: frozenset(indexes) for topic, indexes in command.owned}
-        before, replaced = self._beating(command, member_id, owned, draft)
+        before, replaced = self._sender(command, member_id, owned, draft)
         after = replace(before, metadata=metadata_of(before, command))
         change = Change(before, after, replaced, known=member_id in self.state.members and replaced is None)
         renamed = self._members.subscribe(change, draft)
@@ -163,24 +164,27 @@ class ConsumerGroup:
         epoch = self._epochs.after(change, draft, bump=renamed or repattern is Repattern.RESOLVED)
         target = self._targets.for_member(change, epoch, draft)
         resubscribed = renamed or repattern is not Repattern.KEPT
-        after = self._reconciler.lead(change, target, owned, draft, resubscribed=resubscribed)
-        draft.wake_at(
+        after = self._reconciler.reconcile(change, target, owned, draft, resubscribed=resubscribed)
+        draft.set_timer(
             ConsumerTimer(self.name, Alarm.SESSION, member_id), draft.now_ms + self._settings.session_timeout_ms
         )
-        tells = command.member_epoch == JOINING_EPOCH or asks_in_full(command)
+        in_full = command.member_epoch == JOINING_EPOCH or asks_in_full(command)
         return ConsumerHeartbeatReply(
             member_id=member_id,
             member_epoch=after.current.member_epoch,
             heartbeat_interval_ms=self._pace.interval_ms(epoch, draft.now_ms),
             assignment=listed(after.current.assigned)
-            if tells or after.current.assigned != before.current.assigned
+            if in_full or after.current.assigned != before.current.assigned
             else None,
         )
 
-    def _beating(
+    def _sender(
         self, command: ConsumerHeartbeat, member_id: str, owned: Owned | None, draft: Draft
     ) -> tuple[Member, Member | None]:
-        """The member as it was, and whom it replaces. A static one may come back once it has left for a while."""
+        """The member that sent a heartbeat, before it, and the static member that it replaces, if any.
+
+        Raises why the heartbeat is fenced, or UnreleasedInstanceId.
+        """
         joins = command.member_epoch == JOINING_EPOCH
         instance_id = command.group_instance_id
         existing = self.state.static(instance_id)
@@ -202,7 +206,7 @@ class ConsumerGroup:
         return self._members.replace_static(existing, member_id, draft), existing
 
     def _leave(self, command: ConsumerHeartbeat, draft: Draft) -> ConsumerHeartbeatReply:
-        """For good, or, a static member, for a while: then its partitions wait for it."""
+        """Remove a member. A static member may leave temporarily: it keeps its partitions for its return."""
         instance_id = command.group_instance_id
         if instance_id is None:
             member = self._members.known(command.member_id)
@@ -210,14 +214,14 @@ class ConsumerGroup:
             member = self._members.known_static(instance_id)
             check_instance(member, command.member_id, instance_id)
         if instance_id is not None and command.member_epoch == STATIC_LEFT_EPOCH:
-            # Partition epochs begin anew, so that whoever comes back may commit what it did before.
+            # Partition epochs restart at 0, so that the returning instance may commit its earlier work.
             waiting = replace(
                 member.current,
                 member_epoch=STATIC_LEFT_EPOCH,
                 assigned={topic: dict.fromkeys(epochs, 0) for topic, epochs in member.current.assigned.items()},
                 revoking=no_partition_epochs(),
             )
-            draft.remember(ConsumerCurrentMemberAssignment(self.name, member.member_id, waiting))
+            draft.append(ConsumerCurrentMemberAssignment(self.name, member.member_id, waiting))
         else:
             self._members.fence([member], draft)
         return ConsumerHeartbeatReply(member_id=command.member_id, member_epoch=command.member_epoch)
@@ -249,7 +253,7 @@ class ConsumerGroup:
         else:
             assert isinstance(done, PatternsResolved), done
             matched, changed = self._patterns.resolved(done, draft)
-            self._read(self.state.topic_readers.keys() | matched.keys(), draft, bump=changed)
+            self._topics_changed(self.state.topic_readers.keys() | matched.keys(), draft, bump=changed)
         return draft.step()
 
     def on_topics(self, names: Iterable[str], now_ms: int) -> Step:
@@ -260,23 +264,23 @@ class ConsumerGroup:
             return NOTHING
         draft = Draft(now_ms)
         if any(state.subscribed(name) for name in names):
-            self._read(state.topic_readers.keys() | state.matched.keys(), draft, bump=False)
+            self._topics_changed(state.topic_readers.keys() | state.matched.keys(), draft, bump=False)
         self._patterns.appeared(draft)
         return draft.step()
 
-    def _read(self, names: Iterable[str], draft: Draft, *, bump: bool) -> None:
-        """Raise the epoch where what is read is something else, and see to it that a target follows."""
+    def _topics_changed(self, names: Iterable[str], draft: Draft, *, bump: bool) -> None:
+        """Raise the epoch if the subscribed topics changed, and schedule a new target."""
         if self._epochs.reading(names, draft, bump=bump):
             self._targets.schedule(draft)
 
     def reconfigure(self, config: BrokerConfig) -> None:
         self._settings.broker = config
 
-    # Memory
+    # Events, loading, unloading
 
     def apply(self, event: Event) -> None:
-        """Remember a fact. After the tombstone of ConsumerGroupMetadata there is no such group."""
-        assert isinstance(event, ConsumerEvent), f"{event} is no fact about a consumer group"
+        """Apply an event. The shard drops the group after the tombstone of ConsumerGroupMetadata."""
+        assert isinstance(event, ConsumerEvent), f"{event} is not an event of a consumer group"
         self.state.apply(event)
 
     def loaded(self, now_ms: int) -> Step:
@@ -290,7 +294,7 @@ class ConsumerGroup:
         return draft.step()
 
     def unloaded(self, error: type[BrokerError]) -> Step:
-        """Nobody waits in such a group: every request is answered as it comes."""
+        """No request waits in such a group: every response is immediate."""
         return NOTHING
 
     def refused(self, step: Step, now_ms: int) -> Step:
@@ -299,17 +303,17 @@ class ConsumerGroup:
         return draft.step()
 
     def deletion(self, now_ms: int) -> Step:
-        """An empty group has no members whose timers could ring."""
+        """The tombstones of the group; its timers are cancelled."""
         draft = Draft(now_ms)
         for event in self._members.tombstones():
-            draft.remember(event)
-        self._members.let_all_sleep(draft)
+            draft.append(event)
+        self._members.cancel_timers(draft)
         return draft.step()
 
     # Commits and fetches
 
     def validate_commit(self, command: CommitOffsets, now_ms: int) -> CommitValidation:
-        """Any partition may be committed, or each that the member has had since its epoch."""
+        """With the current epoch any partition may be committed, with an older one those the member had since then."""
         if command.generation < 0 and not self.state.members:
             return VALID
         member = self._members.known(command.member_id)
@@ -338,21 +342,21 @@ class ConsumerGroup:
             raise stale(f"The received {noun} {member_epoch} does not match the expected member epoch {expected}.")
 
     def validate_offset_delete(self) -> None:
-        """The topics that members read are always known."""
+        """Subscriptions are always known, so offsets of other topics may be deleted."""
 
     def validate_delete(self) -> None:
         if not self.empty:
             raise NonEmptyGroup
 
-    # Showing
+    # Queries
 
     @property
     def empty(self) -> bool:
         return not self.state.members
 
     @property
-    def expected(self) -> bool:
-        """Nobody is given an id to join with."""
+    def has_pending_members(self) -> bool:
+        """The consumer protocol has no pending members."""
         return False
 
     @property
@@ -361,7 +365,7 @@ class ConsumerGroup:
 
     @property
     def state_name(self) -> str:
-        """Kafka's word for where the group is on its way to its target."""
+        """Kafka's name of the group's state."""
         state = self.state
         if not state.members:
             return "Empty"
@@ -371,11 +375,11 @@ class ConsumerGroup:
         return "Stable" if settled else "Reconciling"
 
     def subscribed_to(self, topic: str) -> bool:
-        """Whether any member reads the topic, by name or pattern."""
+        """Whether any member subscribes to the topic, by name or pattern."""
         return self.state.subscribed(topic)
 
     def offsets_expire_from(self) -> int | None:
-        """Offsets of topics that no member reads expire; it is always known which those are."""
+        """Offsets of topics without a subscriber expire from their commit; subscriptions are always known."""
         return SINCE_COMMIT
 
     def listed(self) -> ListedGroup:
@@ -398,7 +402,7 @@ class ConsumerGroup:
     def _described(self, member: Member) -> DescribedConsumer:
         metadata, current = member.metadata, member.current
         topics = {**current.assigned, **current.revoking}
-        having = {t: frozenset(current.assigned.get(t, {})).union(current.revoking.get(t, {})) for t in topics}
+        owned = {t: frozenset(current.assigned.get(t, {})).union(current.revoking.get(t, {})) for t in topics}
         return DescribedConsumer(
             member_id=member.member_id,
             instance_id=metadata.instance_id,
@@ -408,7 +412,7 @@ class ConsumerGroup:
             client_host=metadata.client_host,
             subscribed_topics=metadata.topics,
             subscribed_regex=metadata.pattern,
-            assigned=self._named(having),
+            assigned=self._named(owned),
             target=self._named(self.state.target(member.member_id)),
             member_type=0 if member.classic else 1,
         )
@@ -423,7 +427,7 @@ class ConsumerGroup:
 
 
 def commit_validation(member: Member, epoch: int) -> CommitValidation:
-    """Fence a commit with a newer epoch than the member's; one with an older epoch is checked by partition."""
+    """Reject a commit with a newer epoch than the member's; one with an older epoch is checked by partition."""
     current = member.current.member_epoch
     if epoch == current:
         return VALID
@@ -432,7 +436,7 @@ def commit_validation(member: Member, epoch: int) -> CommitValidation:
         raise stale(f"Received {noun} {epoch} is newer than current member epoch {current}.")
 
     def check(topic: str, topic_id: TopicId, partition: int) -> BrokerError | None:
-        """An older epoch may commit what the member has had since then: its response may have been lost."""
+        """An older epoch may commit partitions the member has had since then: it may have missed a response."""
         since = assigned_since(member.current, topic_id, partition)
         if since is None:
             return stale(f"Partition {topic}-{partition} is not assigned or pending revocation for member.")
@@ -446,16 +450,16 @@ def commit_validation(member: Member, epoch: int) -> CommitValidation:
 
 
 def check_epoch(member: Member, epoch: int, owned: Owned | None) -> None:
-    """Fence a member that is not where the coordinator thinks it is.
+    """Fence a member whose epoch differs from the coordinator's.
 
-    One that comes with the epoch before may not have heard of its new one: it is believed if it has nothing that it
-    does not have in the new one.
+    A member with the previous epoch may have missed the response with the new one: it is accepted if it owns only
+    partitions that it also has in the new epoch.
     """
     current = member.current
     if epoch in (JOINING_EPOCH, current.member_epoch):
         return
-    unheard = epoch == current.previous_epoch < current.member_epoch
-    if unheard and owned is not None and within(owned, current.assigned):
+    missed_response = epoch == current.previous_epoch < current.member_epoch
+    if missed_response and owned is not None and within(owned, current.assigned):
         return
     relation = "greater" if epoch > current.member_epoch else "smaller"
     raise FencedMemberEpoch(
@@ -469,7 +473,7 @@ def within(owned: Owned, assigned: PartitionEpochs) -> bool:
 
 
 def metadata_of(before: Member, command: ConsumerHeartbeat) -> MemberMetadata:
-    """What is known of a member after its heartbeat: what it does not say stays as it was."""
+    """A member's metadata after its heartbeat: null fields of the request are unchanged."""
     metadata = before.metadata
     topics, timeout_ms = command.subscribed_topics, command.rebalance_timeout_ms
     return MemberMetadata(
@@ -485,7 +489,7 @@ def metadata_of(before: Member, command: ConsumerHeartbeat) -> MemberMetadata:
 
 
 def asks_in_full(command: ConsumerHeartbeat) -> bool:
-    """A member that says everything wants to hear everything: it has missed something."""
+    """Whether the request has all fields: the member asks for the full response, as it may have missed one."""
     subscribes = command.subscribed_topics is not None or command.subscribed_regex is not None
     return command.rebalance_timeout_ms != -1 and subscribes and command.owned is not None
 
@@ -495,11 +499,11 @@ def listed(assigned: PartitionEpochs) -> TopicPartitions:
 
 
 def assigned_since(current: CurrentAssignment, topic: TopicId, partition: int) -> int | None:
-    """The epoch in which a member got a partition that it has, or has yet to give back."""
+    """The epoch in which a member got a partition that is assigned to it or that it is revoking."""
     since = current.assigned.get(topic, {}).get(partition)
     return current.revoking.get(topic, {}).get(partition) if since is None else since
 
 
 def stale_words(member: Member) -> tuple[str, type[BrokerError]]:
-    """What its epoch is called in a member's own protocol, and the failure when it is another."""
+    """The name of the epoch in the member's protocol, and the error for a stale one."""
     return ("generation id", IllegalGeneration) if member.classic else ("member epoch", StaleMemberEpoch)

@@ -1,4 +1,4 @@
-"""Who is in a group with the consumer protocol: members are found, replaced, kept alive and fenced."""
+"""The membership of a group with the consumer protocol: lookup, replacement, sessions, fencing."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -26,7 +26,7 @@ from penstock.wire.group_values import JOINING_EPOCH, MemberState, Partitions
 
 
 class Membership:
-    """The members of one group, whichever protocol they speak themselves."""
+    """The members of one group, of both protocols."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Membership:
         self._epochs = epochs
         self._targets = targets
         self._rejoining: set[str] = set()
-        """Classic members that were told to join again. Not remembered: they are told another time."""
+        """Classic members that were told to rejoin. Not persisted: after a load they are told again."""
 
     # Finding members
 
@@ -65,54 +65,54 @@ class Membership:
         if len(self._state.members) >= size_max and member_id not in self._state.members:
             raise GroupMaxSizeReached(f"The consumer group has reached its maximum capacity of {size_max} members.")
 
-    # Members come and change
+    # Adding and changing members
 
     def replace_static(self, replaced: Member, member_id: str, draft: Draft) -> Member:
-        """A static member came back under another id: it is given what it had."""
+        """A static member came back under another id: it keeps its partitions."""
         current = replace(replaced.current, member_epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
         member = Member(member_id, replaced.metadata, current)
         self._remove(replaced, draft)
-        draft.remember(ConsumerMemberMetadata(self._group, member_id, member.metadata))
-        draft.remember(ConsumerTargetAssignmentMember(self._group, member_id, self._state.target(replaced.member_id)))
-        draft.remember(ConsumerCurrentMemberAssignment(self._group, member_id, current))
+        draft.append(ConsumerMemberMetadata(self._group, member_id, member.metadata))
+        draft.append(ConsumerTargetAssignmentMember(self._group, member_id, self._state.target(replaced.member_id)))
+        draft.append(ConsumerCurrentMemberAssignment(self._group, member_id, current))
         return member
 
     def subscribe(self, change: Change, draft: Draft) -> bool:
-        """Write down what a member says of itself; whether it names other topics than before."""
+        """Append a member's metadata if it changed; whether its topic names did."""
         before, after = change.before.metadata, change.after.metadata
         if after != before or not (change.known or change.replaced):
-            draft.remember(ConsumerMemberMetadata(self._group, change.after.member_id, after))
+            draft.append(ConsumerMemberMetadata(self._group, change.after.member_id, after))
         return after.topics != before.topics
 
-    # Members are kept
+    # Sessions and timeouts
 
     def extend_session(self, member: Member, draft: Draft) -> None:
-        """A member was heard of: it may be silent for a full session from now."""
+        """Restart a member's session."""
         classic = member.metadata.classic
         timeout_ms = self._settings.session_timeout_ms if classic is None else classic.session_timeout_ms
-        draft.wake_at(self._timer(Alarm.SESSION, member), draft.now_ms + timeout_ms)
+        draft.set_timer(self._timer(Alarm.SESSION, member), draft.now_ms + timeout_ms)
 
     def expect_revocation(self, member: Member, draft: Draft) -> None:
-        """A member that has to give partitions back has its rebalance timeout for it."""
+        """A member that has to revoke partitions has its rebalance timeout for it."""
         if member.current.state is MemberState.UNREVOKED_PARTITIONS and not member.classic:
             timeout_ms = member.metadata.rebalance_timeout_ms
-            draft.wake_at(self._timer(Alarm.REBALANCE, member), draft.now_ms + timeout_ms)
+            draft.set_timer(self._timer(Alarm.REBALANCE, member), draft.now_ms + timeout_ms)
 
     def expect_rejoin(self, member: Member, draft: Draft) -> None:
-        """A member that was told to join again has its rebalance timeout for it, from when it was first told."""
+        """A classic member has its rebalance timeout to rejoin, from when it was first told to."""
         if member.member_id not in self._rejoining:
             self._rejoining.add(member.member_id)
             timeout_ms = member.metadata.rebalance_timeout_ms
-            draft.wake_at(self._timer(Alarm.JOIN, member), draft.now_ms + timeout_ms)
+            draft.set_timer(self._timer(Alarm.JOIN, member), draft.now_ms + timeout_ms)
 
     def rejoined(self, member_id: str) -> None:
-        """A classic member joined again."""
+        """A classic member rejoined."""
         self._rejoining.discard(member_id)
 
-    # Members go
+    # Removing members
 
     def fence(self, members: list[Member], draft: Draft) -> None:
-        """Take members out of the group; where only classic ones stay, the group becomes classic."""
+        """Remove members from the group; if only classic ones stay, the group may be downgraded."""
         if not members:
             return
         gone = {member.member_id for member in members}
@@ -126,18 +126,18 @@ class Membership:
         patterns = {member.metadata.pattern for member in staying}
         for pattern in sorted({member.metadata.pattern or "" for member in members}):
             if pattern and pattern not in patterns:
-                draft.remember(ConsumerRegularExpression(self._group, pattern, None))
+                draft.append(ConsumerRegularExpression(self._group, pattern, None))
         self._epochs.without(members, draft)
         for member in members:
-            self._let_sleep(member.member_id, draft)
+            self._cancel_member_timers(member.member_id, draft)
         if staying:
             self._targets.schedule(draft)
 
     def _remove(self, member: Member, draft: Draft) -> None:
-        """A member's tombstones; its metadata is the last."""
-        draft.remember(ConsumerCurrentMemberAssignment(self._group, member.member_id, None))
-        draft.remember(ConsumerTargetAssignmentMember(self._group, member.member_id, None))
-        draft.remember(ConsumerMemberMetadata(self._group, member.member_id, None))
+        """Append a member's tombstones, its metadata last."""
+        draft.append(ConsumerCurrentMemberAssignment(self._group, member.member_id, None))
+        draft.append(ConsumerTargetAssignmentMember(self._group, member.member_id, None))
+        draft.append(ConsumerMemberMetadata(self._group, member.member_id, None))
 
     def _may_downgrade(self, staying: list[Member]) -> bool:
         return (
@@ -147,7 +147,7 @@ class Membership:
         )
 
     def replacement_downgrades(self, replaced: Member) -> bool:
-        """Whether a classic member in the place of this one leaves none of the consumer protocol."""
+        """Whether the group is downgraded when a classic member replaces this one."""
         return (
             not replaced.classic
             and self._state.classic_count == len(self._state.members) - 1
@@ -158,31 +158,31 @@ class Membership:
     def downgrade(
         self, kept: Iterable[tuple[Member, Partitions]], draft: Draft, reason: str | None, joined: Change | None = None
     ) -> None:
-        """Forget the group and remember it as a classic one, which is rebalanced where there is a reason."""
+        """Replace the group by a classic one, which rebalances if there is a reason."""
         for event in self.tombstones(joined):
-            draft.remember(event)
-        self.let_all_sleep(draft)
-        draft.remember(downgraded(self._group, self._state.epoch.epoch, kept, self._topics, draft.now_ms))
-        draft.wake_at(ClassicAdopted(self._group, reason), draft.now_ms)
+            draft.append(event)
+        self.cancel_timers(draft)
+        draft.append(downgraded(self._group, self._state.epoch.epoch, kept, self._topics, draft.now_ms))
+        draft.set_timer(ClassicAdopted(self._group, reason), draft.now_ms)
 
-    def let_all_sleep(self, draft: Draft) -> None:
-        """The group ends: its timers have nothing to ring for."""
+    def cancel_timers(self, draft: Draft) -> None:
+        """Cancel every timer of a group that ends."""
         for member_id in self._state.members:
-            self._let_sleep(member_id, draft)
-        draft.let_sleep(ConsumerTimer(self._group, Alarm.ASSIGN))
-        draft.let_sleep(ConsumerTimer(self._group, Alarm.PATTERNS))
+            self._cancel_member_timers(member_id, draft)
+        draft.cancel_timer(ConsumerTimer(self._group, Alarm.ASSIGN))
+        draft.cancel_timer(ConsumerTimer(self._group, Alarm.PATTERNS))
 
-    def _let_sleep(self, member_id: str, draft: Draft) -> None:
+    def _cancel_member_timers(self, member_id: str, draft: Draft) -> None:
         self._rejoining.discard(member_id)
         for alarm in MEMBER_ALARMS:
-            draft.let_sleep(ConsumerTimer(self._group, alarm, member_id))
+            draft.cancel_timer(ConsumerTimer(self._group, alarm, member_id))
 
     def tombstones(self, joined: Change | None = None) -> Iterable[ConsumerEvent]:
-        """What forgets the group, also where a member has just joined in the place of another."""
-        heirs: dict[str, str] = {}
+        """The tombstones of the group. `joined` is a replacement of a static member in the same step."""
+        replacements: dict[str, str] = {}
         if joined is not None and joined.replaced is not None:
-            heirs[joined.replaced.member_id] = joined.after.member_id
-        member_ids = [heirs.get(member_id, member_id) for member_id in self._state.members]
+            replacements[joined.replaced.member_id] = joined.after.member_id
+        member_ids = [replacements.get(member_id, member_id) for member_id in self._state.members]
         yield from (ConsumerCurrentMemberAssignment(self._group, member_id, None) for member_id in member_ids)
         yield from (ConsumerTargetAssignmentMember(self._group, member_id, None) for member_id in member_ids)
         yield ConsumerTargetAssignmentMetadata(self._group, None)
@@ -190,16 +190,16 @@ class Membership:
         yield from (ConsumerRegularExpression(self._group, pattern, None) for pattern in self._state.patterns)
         yield ConsumerGroupMetadata(self._group, None)
 
-    # The log refuses
+    # Refused appends
 
     def refused(self, step: Step, draft: Draft) -> None:
-        """Keep the timers of members that are in the group. One that could not be fenced gets another session."""
+        """Set the timers of members still in the group. A member that was to be fenced gets another session."""
         for timer in step.timers:
             key = timer.key
             if not isinstance(key, ConsumerTimer) or (key.member_id and key.member_id not in self._state.members):
                 continue
             if isinstance(timer, SetTimer):
-                draft.wake_at(key, timer.at_ms)
+                draft.set_timer(key, timer.at_ms)
             elif key.alarm is Alarm.SESSION:
                 member = self._state.members[key.member_id]
                 self.extend_session(member, draft)
@@ -210,7 +210,7 @@ class Membership:
 
 
 def check_instance(member: Member, member_id: str, instance_id: str) -> None:
-    """Raises FencedInstanceId where another member is this instance now."""
+    """Raises FencedInstanceId if another member has this instance id now."""
     if member.member_id != member_id:
         raise FencedInstanceId(
             f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."

@@ -1,8 +1,8 @@
-"""A group changes its protocol while its members run.
+"""Online migration of a group between the protocols.
 
-A member with the consumer protocol joins a classic group of consumers: the group becomes one with the consumer
-protocol, in which the classic members are served as they are used to. The last member with the consumer protocol goes:
-the group becomes a classic one again.
+When a member with the consumer protocol joins a classic group of consumers, the group is upgraded to the consumer
+protocol and goes on serving its classic members. When the last member with the consumer protocol leaves, the group is
+downgraded to a classic one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,7 +45,7 @@ from penstock.wire.group_values import (
 
 
 class MigrationPolicy(Enum):
-    """Which way groups may change; anything else a setting says is taken for disabled."""
+    """The directions in which groups may migrate; an unknown value of the setting is DISABLED."""
 
     BIDIRECTIONAL = "bidirectional"
     UPGRADE = "upgrade"
@@ -66,7 +66,7 @@ class MigrationPolicy(Enum):
 
 
 class ClassicAdopted(NamedTuple):
-    """The timer that rings once a group has become classic: watch over its members; with a reason, rebalance."""
+    """Timer: a group has just been downgraded: start its members' sessions; with a reason, rebalance."""
 
     group: str
     reason: str | None
@@ -74,7 +74,7 @@ class ClassicAdopted(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicPeer:
-    """A member of a classic group that is to change."""
+    """A member of a classic group that is being upgraded."""
 
     member_id: str
     instance_id: str | None
@@ -88,7 +88,7 @@ class ClassicPeer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicImage:
-    """A classic group that is to change. `protocol` is None before its first generation."""
+    """A classic group that is being upgraded. `protocol` is None before its first generation."""
 
     group: str
     generation: int
@@ -97,11 +97,11 @@ class ClassicImage:
     peers: Sequence[ClassicPeer]
 
 
-# To the consumer protocol
+# Upgrade
 
 
 def check_upgrade(image: ClassicImage, policy: MigrationPolicy, size_max: int) -> None:
-    """Raises GroupIdNotFound, in Kafka's words, where the group has to stay as it is."""
+    """Raises GroupIdNotFound, with Kafka's message, if the group cannot be upgraded."""
     if not policy.upgrades:
         reason = "online upgrade is disabled"
     elif image.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -118,9 +118,9 @@ def upgrade_refused(group: str, reason: str) -> GroupIdNotFound:
 
 
 def upgraded(image: ClassicImage, topics: TopicsView) -> tuple[ConsumerEvent, ...]:
-    """The records of the group that it becomes: everybody settled with what the last leader gave them.
+    """The records of the upgraded group: every member keeps what the last leader assigned to it.
 
-    Members that were just joining or syncing are told that another rebalance began, and join the new group.
+    Members that are joining or syncing get REBALANCE_IN_PROGRESS, and then join the new group.
     """
     members: list[tuple[str, MemberMetadata, Partitions]] = []
     for peer in image.peers:
@@ -151,10 +151,10 @@ def upgraded(image: ClassicImage, topics: TopicsView) -> tuple[ConsumerEvent, ..
 
 
 def peer_metadata(peer: ClassicPeer, protocol: str | None) -> MemberMetadata:
-    """What a classic member said of itself. Raises MalformedProtocolError."""
-    said = dict(peer.protocols)
-    chosen = said.get(protocol) if protocol is not None else None
-    subscription = read_subscription(chosen if chosen is not None else next(iter(said.values()), b""))
+    """The metadata of a classic member. Raises MalformedProtocolError."""
+    offered = dict(peer.protocols)
+    chosen = offered.get(protocol) if protocol is not None else None
+    subscription = read_subscription(chosen if chosen is not None else next(iter(offered.values()), b""))
     return MemberMetadata(
         instance_id=peer.instance_id,
         rack_id=subscription.rack_id or None,
@@ -167,7 +167,7 @@ def peer_metadata(peer: ClassicPeer, protocol: str | None) -> MemberMetadata:
 
 
 def peer_partitions(peer: ClassicPeer, image: ClassicImage, topics: TopicsView) -> Partitions:
-    """What a classic member was given last. Raises MalformedProtocolError."""
+    """The last assignment of a classic member. Raises MalformedProtocolError."""
     if not peer.assignment:
         return {}
     assignment = read_assignment(peer.assignment)
@@ -190,13 +190,13 @@ def by_id(partitions: TopicIndexes, topics: TopicsView) -> dict[TopicId, frozens
     return found
 
 
-# To the classic protocol
+# Downgrade
 
 
 def downgraded(
     group: str, generation: int, members: Iterable[tuple[Member, Partitions]], topics: TopicsView, now_ms: int
 ) -> ClassicGroupSaved:
-    """The record of the group that it becomes: these members, each with its target."""
+    """The record of the downgraded group: these members, each assigned its target."""
     kept = list(members)
     protocol = choose_protocol([classic_protocols(member) for member, _ in kept])
     value = ClassicGroupValue(
@@ -211,16 +211,16 @@ def downgraded(
 
 
 def classic_protocols(member: Member) -> tuple[tuple[str, bytes], ...]:
-    assert member.metadata.classic is not None, f"{member.member_id} does not speak the classic protocol"
+    assert member.metadata.classic is not None, f"{member.member_id} does not use the classic protocol"
     return member.metadata.classic.protocols
 
 
 def choose_protocol(offers: Sequence[tuple[tuple[str, bytes], ...]]) -> str:
-    """Of the protocols that all members know, the one that most of them prefer."""
+    """Of the protocols that all members support, the one that most of them prefer."""
     common = {name for name, _ in offers[0]}
     for offer in offers[1:]:
         common &= {name for name, _ in offer}
-    assert common, "a classic member is let in only with a protocol that all others know"
+    assert common, "classic members join only with a protocol that all others support"
     votes = [next(name for name, _ in offer if name in common) for offer in offers]
     return max(sorted(common), key=votes.count)
 

@@ -1,7 +1,7 @@
-"""Subscriptions by regular expression, in RE2's syntax as Kafka's brokers have it.
+"""Subscriptions by regular expression, in RE2's syntax as in Kafka.
 
-RE2 matches in time that grows with the text alone, so no member can stop a broker with an expression; what is left to
-bound is the size of the compiled one.
+RE2 matches in time linear in the text, so no expression can stall a broker; only the size of the compiled expression
+needs a bound.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ PATTERN_MEMORY_BYTES_MAX = 1 << 20
 
 PATTERN_REFRESH_MS_MIN = 10_000
 PATTERN_REFRESH_MS_MAX = 600_000
-"""Known patterns are matched anew when topics appear, not more often than the one and not less than the other."""
+"""Patterns are matched again when topics are created, at most every MIN and at least every MAX."""
 
 FAULTS: Final = (
     ("missing ]", "missing closing ]"),
@@ -42,11 +42,11 @@ FAULTS: Final = (
     ("trailing \\", "trailing backslash at end of expression"),
     ("invalid perl operator", "invalid or unsupported Perl syntax"),
 )
-"""How RE2 and Kafka's RE2/J name the same fault; the rest they name alike."""
+"""RE2's messages and those of Kafka's RE2/J, where they differ."""
 
 
 def compiled(pattern: str) -> Any:
-    """An expression ready to match. Raises InvalidRegularExpression, in Kafka's words."""
+    """Compile an expression. Raises InvalidRegularExpression with Kafka's message."""
     options = RE2.Options()
     options.log_errors = False
     options.max_mem = PATTERN_MEMORY_BYTES_MAX
@@ -69,7 +69,7 @@ def fault(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PatternsResolved:
-    """What a group's patterns match."""
+    """The topics that a group's patterns match."""
 
     group: str
     topics: Mapping[str, tuple[str, ...]]
@@ -78,42 +78,42 @@ class PatternsResolved:
 
 
 def resolve(group: str, patterns: Iterable[str], names: Iterable[str], started_ms: int) -> PatternsResolved:
-    """Match every name with every pattern, as a whole. One that is no pattern matches nothing."""
+    """Match every whole name with every pattern. An invalid pattern matches nothing."""
     ordered = sorted(names)
     found: dict[str, tuple[str, ...]] = {}
     for pattern in patterns:
         try:
             matches = compiled(pattern).fullmatch
         except InvalidRegularExpression:
-            found[pattern] = ()  # Read from a log that another broker wrote; ours are checked when they come.
+            found[pattern] = ()  # From a log that another broker wrote; requests are validated here.
             continue
         found[pattern] = tuple(name for name in ordered if matches(name))
     return PatternsResolved(group, found, started_ms)
 
 
 class Repattern(Enum):
-    """What became of a member's pattern."""
+    """How a request changed a member's pattern."""
 
     KEPT = "kept"
     CHANGED = "changed"
     RESOLVED = "resolved"
-    """Changed to one whose topics are known, or to none: it can be assigned at once."""
+    """Changed to one whose topics are known, or removed: the member can be assigned at once."""
 
 
 class PatternSubscriptions:
-    """The patterns of one group: which have to be matched with all topics, and what they matched."""
+    """The patterns of one group: when they are matched with all topics, and the result."""
 
     def __init__(self, state: ConsumerState, topics: TopicsView) -> None:
         self._state = state
         self._topics = topics
-        # Not remembered: a job that is lost with the shard is sent again.
+        # Not persisted: a job that is lost with the shard is started again.
         self._resolving_until_ms = 0
         self._topics_appeared = False
 
     def subscribe(self, change: Change, draft: Draft) -> Repattern:
-        """Write down what a member's new pattern changes, and have patterns matched where that is due.
+        """Append what a member's new pattern changes, and match patterns if that is due.
 
-        A pattern that no member has had yet is not assigned before it is matched, or the group would be assigned twice.
+        A pattern new to the group does not raise the epoch before it is matched, or the group would be assigned twice.
         """
         state, before, after = self._state, change.before.metadata.pattern, change.after.metadata.pattern
         result = Repattern.KEPT
@@ -121,7 +121,7 @@ class PatternSubscriptions:
         if before != after:
             result = Repattern.CHANGED
             if before and state.pattern_readers.get(before) == 1:
-                draft.remember(ConsumerRegularExpression(state.group, before, None))
+                draft.append(ConsumerRegularExpression(state.group, before, None))
             if after:
                 if after not in state.pattern_readers:
                     compiled(after)
@@ -138,21 +138,21 @@ class PatternSubscriptions:
         return result
 
     def appeared(self, draft: Draft) -> None:
-        """Topics appeared or went: patterns may match others."""
+        """Topics were created or deleted: patterns may match others."""
         if self._state.pattern_readers:
             self._topics_appeared = True
             self.match(draft)
 
     def loaded(self) -> None:
-        """Topics may have appeared while the group was not here."""
+        """Topics may have been created before the load."""
         self._topics_appeared = True
 
     def match(self, draft: Draft) -> None:
-        """Have the group's patterns matched, where that is due."""
+        """Match the group's patterns, if that is due."""
         self._match(self._state.pattern_readers, draft)
 
     def resolved(self, done: PatternsResolved, draft: Draft) -> tuple[Tally, bool]:
-        """Write down what patterns match now; all topics that are matched by then, and whether those are others."""
+        """Append what the patterns match; returns the count of patterns per matched topic, and whether it changed."""
         state = self._state
         self._resolving_until_ms = 0
         matched = dict(state.matched)
@@ -166,15 +166,15 @@ class PatternSubscriptions:
                 count(matched, before.topics if before is not None else (), -1)
                 count(matched, topics, 1)
             resolved = ResolvedPattern(topics, 0, done.started_ms)
-            draft.remember(ConsumerRegularExpression(state.group, pattern, resolved))
+            draft.append(ConsumerRegularExpression(state.group, pattern, resolved))
         if not state.pattern_readers.keys() <= done.topics.keys():
             self._match(state.pattern_readers, draft, unmatched=True)
         elif self._topics_appeared:
-            draft.wake_at(self._refresh, done.started_ms + PATTERN_REFRESH_MS_MIN + 1)
+            draft.set_timer(self._refresh, done.started_ms + PATTERN_REFRESH_MS_MIN + 1)
         return matched, changed
 
     def _match(self, patterns: Iterable[str], draft: Draft, *, unmatched: bool = False) -> None:
-        """Send patterns off to be matched with all topics, where that is due."""
+        """Start a job that matches these patterns with all topics, if that is due."""
         wanted = frozenset(patterns)
         now_ms = draft.now_ms
         if not wanted or now_ms < self._resolving_until_ms:
@@ -183,7 +183,7 @@ class PatternSubscriptions:
         unmatched = unmatched or not wanted <= self._state.patterns.keys()
         if last_ms is not None and not unmatched and now_ms <= last_ms + PATTERN_REFRESH_MS_MIN:
             if self._topics_appeared:
-                draft.wake_at(self._refresh, last_ms + PATTERN_REFRESH_MS_MIN + 1)
+                draft.set_timer(self._refresh, last_ms + PATTERN_REFRESH_MS_MIN + 1)
             return
         if unmatched or self._topics_appeared or last_ms is None or now_ms > last_ms + PATTERN_REFRESH_MS_MAX:
             self._resolving_until_ms = now_ms + JOB_MS_MAX

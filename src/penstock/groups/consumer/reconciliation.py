@@ -1,7 +1,7 @@
-"""The next step of one member on its way to its target.
+"""Reconciliation of one member with its target assignment.
 
-A member first gives back what it is not to have; it is believed when its heartbeat no longer lists it. Then it moves to
-the target's epoch and gets what is free, and what is not yet free as others give it back.
+A member first revokes the partitions that are not in its target; its heartbeat acknowledges that by no longer listing
+them. Then it moves to the target's epoch and gets the free partitions at once, the others as their owners revoke them.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,28 +20,28 @@ from penstock.wire.group_values import CurrentAssignment, MemberMetadata, Member
 NONE: Final = frozenset[int]()
 
 Owned = Mapping[TopicId, frozenset[int]]
-"""The partitions that a member says it has."""
+"""The partitions that a member reports as owned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a member is led to."""
+    """The target of a member's reconciliation."""
 
     epoch: int
     target: Partitions
     subscribed: Callable[[TopicId], bool]
-    """Whether the member reads this topic, and the topic exists."""
+    """Whether the topic exists and the member subscribes to it."""
     taken: Callable[[TopicId, int], bool]
-    """Whether another member has this partition."""
+    """Whether another member owns this partition."""
 
 
 def reconcile(
     current: CurrentAssignment, to: Destination, owned: Owned | None, *, resubscribed: bool
 ) -> CurrentAssignment:
-    """What the member has after this heartbeat; the same value where it has to wait.
+    """The member's assignment after this heartbeat; the same value if it has to wait.
 
-    `owned` is what the heartbeat lists, None where it lists nothing new. `resubscribed` says that the heartbeat
-    changed the subscription: what it no longer reads has to go at once.
+    `owned` are the partitions in the heartbeat, None if it omits them. `resubscribed` means that the heartbeat changed
+    the subscription: partitions of topics no longer subscribed are revoked at once.
     """
     match current.state:
         case MemberState.STABLE:
@@ -65,14 +65,14 @@ def reconcile(
 
 
 def still_owns(revoking: PartitionEpochs, owned: Owned | None) -> bool:
-    """Whether the member has yet to give something back. One that does not say has."""
+    """Whether the member still owns a partition it has to revoke; true if it does not report its partitions."""
     if owned is None:
         return True
     return any(not partitions.isdisjoint(revoking.get(topic, ())) for topic, partitions in owned.items())
 
 
 def advance(current: CurrentAssignment, to: Destination, owned: Owned | None) -> CurrentAssignment:
-    """Give back first; else take what is free, in the target's epoch."""
+    """Revoke first; otherwise assign the free partitions, in the target's epoch."""
     assigned: dict[TopicId, Mapping[int, int]] = {}
     revoking: dict[TopicId, Mapping[int, int]] = {}
     gained: dict[TopicId, frozenset[int]] = {}
@@ -109,7 +109,7 @@ def advance(current: CurrentAssignment, to: Destination, owned: Owned | None) ->
 
 
 def unsubscribe(current: CurrentAssignment, to: Destination, owned: Owned | None) -> CurrentAssignment:
-    """Take away the topics that the member no longer reads, and leave all else as it is."""
+    """Revoke the topics that the member no longer subscribes to, and nothing else."""
     gone = {topic: epochs for topic, epochs in current.assigned.items() if not to.subscribed(topic)}
     if not gone:
         return current
@@ -124,16 +124,16 @@ def unsubscribe(current: CurrentAssignment, to: Destination, owned: Owned | None
 
 
 class Reconciler:
-    """Leads the members of one group to its target."""
+    """Moves the members of one group to their targets."""
 
     def __init__(self, state: ConsumerState, topics: TopicsView) -> None:
         self._state = state
         self._topics = topics
 
-    def lead(
+    def reconcile(
         self, change: Change, target: tuple[int, Partitions], owned: Owned | None, draft: Draft, *, resubscribed: bool
     ) -> Member:
-        """Take the member one step to its target, a pair of epoch and partitions; how it is then."""
+        """Move the member one step to its target, a pair of epoch and partitions; returns the changed member."""
         member = change.after
         epoch, partitions = target
         if not resubscribed and member.settled(epoch):
@@ -148,13 +148,13 @@ class Reconciler:
         current = reconcile(member.current, destination, owned, resubscribed=resubscribed)
         if current == member.current:
             return member
-        draft.remember(ConsumerCurrentMemberAssignment(self._state.group, member.member_id, current))
+        draft.append(ConsumerCurrentMemberAssignment(self._state.group, member.member_id, current))
         if not member.classic:
             timer = ConsumerTimer(self._state.group, Alarm.REBALANCE, member.member_id)
             if current.state is MemberState.UNREVOKED_PARTITIONS:
-                draft.wake_at(timer, draft.now_ms + member.metadata.rebalance_timeout_ms)
+                draft.set_timer(timer, draft.now_ms + member.metadata.rebalance_timeout_ms)
             else:
-                draft.let_sleep(timer)
+                draft.cancel_timer(timer)
         return replace(member, current=current)
 
     def _subscribed(self, metadata: MemberMetadata) -> Callable[[TopicId], bool]:

@@ -1,4 +1,4 @@
-"""Which heartbeats of the consumer protocol make no sense, whatever group they are for."""
+"""Validation of ConsumerGroupHeartbeat requests that does not depend on the group."""
 
 from penstock.config.broker import BrokerConfig
 from penstock.groups.commands import ConsumerHeartbeat
@@ -7,11 +7,11 @@ from penstock.model.generated_errors import InvalidRequest, UnsupportedAssignor
 from penstock.wire.group_values import JOINING_EPOCH, LEFT_EPOCH, STATIC_LEFT_EPOCH
 
 MEMBER_ID_VERSION_MIN = 1
-"""From this version on a member chooses its own id."""
+"""From this version on the client generates the member id."""
 
 
 def refusal(command: ConsumerHeartbeat, config: BrokerConfig) -> BrokerError | None:
-    """Why a heartbeat is refused before its group is looked for, in Kafka's words and order."""
+    """The error of an invalid heartbeat, with Kafka's messages and order of checks."""
     epoch = command.member_epoch
     if blank(command.member_id) and (
         command.version >= MEMBER_ID_VERSION_MIN or epoch > JOINING_EPOCH or epoch == LEFT_EPOCH
@@ -45,7 +45,7 @@ def blank(text: str) -> bool:
 
 
 def joining_fault(command: ConsumerHeartbeat) -> str | None:
-    """A member that joins says everything, and has nothing yet."""
+    """The fault of a joining heartbeat, which must have all fields and no owned partitions."""
     if command.rebalance_timeout_ms == -1:
         return "RebalanceTimeoutMs must be provided in first request."
     if command.owned is None or command.owned:

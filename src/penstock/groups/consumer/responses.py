@@ -1,4 +1,4 @@
-"""How a group with the consumer protocol answers, and how it shows itself to operators."""
+"""Responses of a group with the consumer protocol, and its description for operators."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ TopicPartitions = tuple[tuple[TopicId, tuple[int, ...]], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeatReply:
-    """A member's epoch, when to come again, and its partitions where they changed or it asked in full."""
+    """A member's epoch, its heartbeat interval, and its partitions if they changed or the request was a full one."""
 
     member_id: str
     member_epoch: int
@@ -29,7 +29,7 @@ class DescribedPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedConsumer:
-    """A member as an operator sees it. What it has yet to give back counts as assigned: it still answers for it."""
+    """A member as an operator sees it. Partitions that it is revoking count as assigned: it still owns them."""
 
     member_id: str
     instance_id: str | None
@@ -42,12 +42,12 @@ class DescribedConsumer:
     assigned: tuple[DescribedPartitions, ...]
     target: tuple[DescribedPartitions, ...]
     member_type: int
-    """1 where the member speaks the consumer protocol, 0 where it speaks the classic one."""
+    """1 for the consumer protocol, 0 for the classic one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedConsumerGroup:
-    """A group as an operator sees it; states are Kafka's words: Empty, Assigning, Reconciling, Stable."""
+    """A group as an operator sees it; states have Kafka's names: Empty, Assigning, Reconciling, Stable."""
 
     group: str
     state: str

@@ -1,4 +1,4 @@
-"""The settings that hold for one group with the consumer protocol, and how often its members send heartbeats."""
+"""The settings of one group with the consumer protocol, and the heartbeat interval of its members."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,24 +7,24 @@ from penstock.config.group_settings import GroupConfig
 from penstock.groups.consumer.migration import MigrationPolicy
 from penstock.groups.consumer.state import ConsumerState
 
-HURRY_MS = 10_000
-HURRIED_INTERVAL_MS = 500
-HURRIED_MS_PER_MEMBER = 2
-"""For so long after a change of epoch members beat sooner: this often, or slower the more of them there are."""
+RECONCILING_MS = 10_000
+RECONCILING_INTERVAL_MS = 500
+RECONCILING_MS_PER_MEMBER = 2
+"""For RECONCILING_MS after a change of epoch heartbeats are this frequent, or slower in a group with many members."""
 
 
 def no_overrides(group: str) -> Mapping[str, str]:
-    """No group has settings of its own."""
+    """No group has dynamic configs."""
     return NO_SETTINGS
 
 
 class ConsumerGroupSettings:
-    """The current `GroupConfig` of a group. Settings are replaced and never changed, so it is made when they are."""
+    """The current `GroupConfig` of a group, rebuilt when the broker's or the group's settings are replaced."""
 
     __slots__ = ("_config", "_config_of", "_group", "_overrides", "broker")
 
     def __init__(self, group: str, broker: BrokerConfig, overrides: Callable[[str], Mapping[str, str]]) -> None:
-        """`overrides` gives the settings that a group has of its own."""
+        """`overrides` returns the dynamic configs of a group."""
         self._group = group
         self._overrides = overrides
         self.broker = broker
@@ -59,26 +59,26 @@ class ConsumerGroupSettings:
 
 
 class HeartbeatPace:
-    """The heartbeat interval: shorter than usual while the group is on its way to a new target.
+    """The heartbeat interval: shorter than configured while the group reconciles.
 
-    A partition changes hands in three heartbeats: its owner is told to let go, lets go, and the next one is told to
-    take it. At the usual pace that takes two intervals, most of it waiting. A large group is hurried less, so that
-    what it asks of the loop stays bounded.
+    A partition changes its owner in three heartbeats: the owner is told to revoke it, acknowledges, and the next owner
+    gets it. At the configured interval that takes two intervals, most of it waiting. In a large group the interval is
+    less short, so that the load on the loop stays bounded.
     """
 
     def __init__(self, state: ConsumerState, settings: ConsumerGroupSettings) -> None:
         self._state = state
         self._settings = settings
         self._epoch: int | None = None
-        self._hurried_until_ms = 0
+        self._reconciling_until_ms = 0
 
     def interval_ms(self, epoch: int, now_ms: int) -> int:
-        """The interval for a member that is told of this epoch of the group."""
-        # A group that was just loaded has no change behind it, only a first heartbeat.
+        """The interval for a member in this epoch of the group."""
+        # The first heartbeat after a load is no change of epoch.
         if epoch != self._state.epoch.epoch or self._epoch not in (None, epoch):
-            self._hurried_until_ms = now_ms + HURRY_MS
+            self._reconciling_until_ms = now_ms + RECONCILING_MS
         self._epoch = epoch
-        usual = self._settings.heartbeat_interval_ms
-        if now_ms >= self._hurried_until_ms:
-            return usual
-        return min(usual, max(HURRIED_INTERVAL_MS, len(self._state.members) * HURRIED_MS_PER_MEMBER))
+        configured_ms = self._settings.heartbeat_interval_ms
+        if now_ms >= self._reconciling_until_ms:
+            return configured_ms
+        return min(configured_ms, max(RECONCILING_INTERVAL_MS, len(self._state.members) * RECONCILING_MS_PER_MEMBER))

@@ -1,4 +1,4 @@
-"""What a group with the consumer protocol knows: its records applied in order, and what can be looked up in them."""
+"""The state of a group with the consumer protocol: its records applied in order, and indexes of them."""
 
 import hashlib
 from collections.abc import Iterable
@@ -42,17 +42,17 @@ class Member:
 
     @property
     def classic(self) -> bool:
-        """Whether it speaks the classic protocol, and is served by imitation of a classic group."""
+        """Whether it uses the classic protocol."""
         return self.metadata.classic is not None
 
     def settled(self, assignment_epoch: int) -> bool:
-        """Whether it has all that the target of this epoch gives it, and nothing else."""
+        """Whether its assignment equals the target of this epoch."""
         return self.current.state is MemberState.STABLE and self.current.member_epoch == assignment_epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A member before and after what it asks for; a static one may take the place of another."""
+    """A member before and after its request; a static one may replace another."""
 
     before: Member
     after: Member
@@ -62,7 +62,7 @@ class Change:
 
     @property
     def removed(self) -> tuple[Member, ...]:
-        """Who is no longer in the group as it was."""
+        """The member whose old metadata no longer counts."""
         if self.replaced is not None:
             return (self.replaced,)
         return (self.before,) if self.known else ()
@@ -72,7 +72,7 @@ Tally = dict[str, int]
 
 
 def count(tally: Tally, names: Iterable[str], change: int) -> None:
-    """Add to the counts of some names; what comes to nothing is left out."""
+    """Add to the counts of some names; names that reach zero are removed."""
     for name in names:
         total = tally.get(name, 0) + change
         if total:
@@ -84,8 +84,8 @@ def count(tally: Tally, names: Iterable[str], change: int) -> None:
 class ConsumerState:
     """The applied records of one group.
 
-    Records of a compacted log can come in an order in which a partition seems to have two owners for a while, when it
-    is read while it is compacted; so the latest owner counts, and only an owner's own record takes its partition away.
+    While a log is loaded during compaction, its records may seem to give a partition two owners for a while. So the
+    latest owner counts, and only the owner's own record removes its partition.
     """
 
     def __init__(self, group: str) -> None:
@@ -99,7 +99,7 @@ class ConsumerState:
         """Member ids by instance id."""
         self.pattern_readers: Tally = {}
         self.topic_readers: Tally = {}
-        """How many members read a topic by its name."""
+        """How many members subscribe to a topic by its name."""
         self.matched: Tally = {}
         """How many patterns a topic matched."""
         self.assignors: Tally = {}
@@ -115,14 +115,14 @@ class ConsumerState:
         return None if member_id is None else self.members[member_id]
 
     def owner(self, topic: TopicId, partition: int) -> str | None:
-        """Who has a partition, or has yet to give it back."""
+        """The member that owns a partition, which it may be revoking."""
         return self._owners.get(topic, {}).get(partition)
 
     def target(self, member_id: str) -> Partitions:
         return self.targets.get(member_id, NO_PARTITIONS)
 
     def topics_of(self, metadata: MemberMetadata) -> tuple[str, ...]:
-        """The topics that a member reads, by name and by pattern; a pattern not yet resolved means none."""
+        """The topics that a member subscribes to, by name and by pattern; an unresolved pattern matches none."""
         resolved = self.patterns.get(metadata.pattern) if metadata.pattern else None
         if resolved is None or not resolved.topics:
             return metadata.topics
@@ -136,7 +136,7 @@ class ConsumerState:
     # Applying
 
     def apply(self, event: ConsumerEvent) -> None:
-        """Remember a fact. Tombstones of what is unknown mean nothing."""
+        """Apply an event. Tombstones of unknown keys are ignored."""
         match event:
             case ConsumerGroupMetadata(value=value):
                 self.epoch = value or GroupEpoch()
@@ -206,13 +206,13 @@ class ConsumerState:
             count(self.classic_protocols, (name for name, _ in metadata.classic.protocols), change)
 
 
-# The hash of what is read
+# The hash of the subscribed topics
 
 
 class TopicHashes:
-    """Sixty-four bits of the topics that somebody reads: their ids, partitions and racks.
+    """A 64-bit hash of the subscribed topics: their ids, partitions and racks.
 
-    Those of one topic are kept until the topic changes: a large one takes a while, and every join asks for all.
+    The hash of each topic is cached until the topic changes: a large one takes a while, and every join needs them all.
     """
 
     def __init__(self, topics: TopicsView) -> None:
@@ -220,9 +220,9 @@ class TopicHashes:
         self._kept: dict[str, tuple[TopicId, int, int]] = {}
 
     def of(self, names: Iterable[str]) -> int:
-        """The hash of the topics that exist among these, in any order. None at all give 0.
+        """The hash of the existing topics among these, in any order; 0 if there are none.
 
-        Kafka has another function here; it is compared with nothing but itself.
+        Kafka uses another function, so hashes of the two are not comparable.
         """
         total = 0
         for name in names:
@@ -237,13 +237,13 @@ class TopicHashes:
         return int.from_bytes((total % (1 << 64)).to_bytes(HASH_BYTES), signed=True)
 
     def forget(self, names: Iterable[str]) -> None:
-        """These topics changed, or went."""
+        """Drop the cached hashes of topics that changed or were deleted."""
         for name in names:
             self._kept.pop(name, None)
 
 
 def topic_hash(name: str, topic_id: TopicId, partitions: int, topics: TopicsView) -> int:
-    """What of one topic has to make its readers be assigned anew when it changes."""
+    """The hash of those properties of a topic that require a new target when they change."""
     digest = hashlib.blake2b(topic_id, digest_size=HASH_BYTES)
     digest.update(partitions.to_bytes(4))
     digest.update(name.encode())

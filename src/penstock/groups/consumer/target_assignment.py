@@ -1,7 +1,7 @@
-"""The target of a group: what its assignor is given, and what it made of it.
+"""The target assignment of a group: the assignor's input and its result.
 
-A small group is assigned where it stands. A large one takes long enough to be noticed by all who wait for the loop, so
-it is assigned in a thread, on a picture of the group that nobody changes.
+The target of a small group is computed inline. A large one would block the loop for too long, so it is computed in a
+thread, from an immutable snapshot of the group.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,29 +22,29 @@ from penstock.model.ids import TopicId
 from penstock.wire.group_values import NO_PARTITIONS, AssignmentEpoch, Partitions
 
 JOB_MS_MAX = 60_000
-"""A job that has not come back by then is taken for lost, and another one is sent."""
+"""A job that has not finished by then counts as lost, and another one is started."""
 
 NO_INHERITANCE: Mapping[str, str] = MappingProxyType({})
 
 INLINE_SIZE_MAX = 2_000
-"""Members and partitions of a group that is assigned at once: about two milliseconds."""
+"""Members plus partitions of a group whose target is computed inline: about two milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetComputed:
-    """A target for an epoch, as far as it differs from the one before."""
+    """The target of an epoch, as the difference to the previous one."""
 
     group: str
     epoch: int
     changed: Mapping[str, Partitions]
     instances: Mapping[str, str]
-    """Instance ids of those static members: one may have got another member id since."""
+    """Instance ids of the static members in it, whose member ids may have changed since."""
     fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetPlan:
-    """A picture of a group, ready to be assigned."""
+    """A snapshot of a group as the input of its assignor."""
 
     group: str
     epoch: int
@@ -58,7 +58,7 @@ class TargetPlan:
         return len(self.spec.members) + sum(self.spec.partition_counts.values())
 
     def compute(self) -> TargetComputed:
-        """Never raises: a group must not wait for what will not come."""
+        """Run the assignor. An exception becomes a `fault`, so that the group can try again."""
         try:
             targets = self.assignor(self.spec)
         except Exception as error:
@@ -82,7 +82,7 @@ class TargetPlan:
 
 
 def preferred_assignor(votes: Tally, allowed: Iterable[str]) -> str:
-    """The assignor that most members ask for; the broker's first where nobody does, or of several."""
+    """The assignor that most members ask for; the broker's first one if none does or on a tie."""
     names = [name for name in allowed if name in ASSIGNORS] or list(ASSIGNORS)
     return max(names, key=lambda name: votes.get(name, 0))
 
@@ -96,7 +96,7 @@ def plan_target(
     *,
     inherited: Mapping[str, str],
 ) -> TargetPlan:
-    """A picture of these members. `inherited` names, for a member that replaces a static one, who that was."""
+    """A snapshot of these members. `inherited` maps a member that replaces a static one to the replaced member."""
     counts: dict[TopicId, int] = {}
     readings: dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]] = {}
     specs: list[MemberSpec] = []
@@ -126,7 +126,7 @@ def plan_target(
 
 
 def existing(names: Iterable[str], topics: TopicsView, counts: dict[TopicId, int]) -> frozenset[TopicId]:
-    """The ids of the topics that exist among these; their partitions are counted on the way."""
+    """The ids of the existing topics among these; adds their partition counts to `counts`."""
     found: list[TopicId] = []
     for name in names:
         topic_id = topics.topic_id(name)
@@ -138,7 +138,7 @@ def existing(names: Iterable[str], topics: TopicsView, counts: dict[TopicId, int
 
 
 def racks_of(counts: Mapping[TopicId, int], topics: TopicsView) -> dict[TopicId, Racks]:
-    """The racks of these topics' partitions; nothing where no broker names its rack."""
+    """The racks of these topics' partitions; empty if no broker has a rack."""
     racks: dict[TopicId, Racks] = {}
     for topic_id, partitions in counts.items():
         name = topics.topic_name(topic_id)
@@ -151,13 +151,13 @@ def racks_of(counts: Mapping[TopicId, int], topics: TopicsView) -> dict[TopicId,
 
 
 class TargetAssignment:
-    """The target of one group: when it is computed, and what is written of it."""
+    """The target of one group: when it is computed, and the events it becomes."""
 
     def __init__(self, state: ConsumerState, settings: ConsumerGroupSettings, topics: TopicsView) -> None:
         self._state = state
         self._settings = settings
         self._topics = topics
-        # Not remembered: a job that is lost with the shard is sent again.
+        # Not persisted: a job that is lost with the shard is started again.
         self._computing_until_ms = 0
 
     @property
@@ -168,19 +168,19 @@ class TargetAssignment:
         return preferred_assignor(votes, self._settings.broker.group_consumer_assignors)
 
     def schedule(self, draft: Draft) -> None:
-        """Have a target computed as soon as that may be done."""
-        draft.wake_at(self._timer, self._assignable_ms(draft.now_ms))
+        """Set the timer for the next target, as early as the assignment interval allows."""
+        draft.set_timer(self._timer, self._assignable_ms(draft.now_ms))
 
     def for_member(self, change: Change, epoch: int, draft: Draft) -> tuple[int, Partitions]:
-        """The target's epoch, and the member's part of it, computed now where that is due and short."""
+        """The target's epoch and the member's part; computes a new target if one is due and the group is small."""
         state, after = self._state, change.after
-        heir_of = change.replaced.member_id if change.replaced is not None else after.member_id
-        last = (state.assignment.epoch, state.target(heir_of))
+        previous_id = change.replaced.member_id if change.replaced is not None else after.member_id
+        last = (state.assignment.epoch, state.target(previous_id))
         if state.assignment.epoch >= epoch or draft.now_ms < self._computing_until_ms:
             return last
         due_ms = self._assignable_ms(draft.now_ms)
         if draft.now_ms < due_ms:
-            draft.wake_at(self._timer, due_ms)
+            draft.set_timer(self._timer, due_ms)
             return last
         members = dict(state.members)
         inherited: Mapping[str, str] = NO_INHERITANCE
@@ -198,41 +198,41 @@ class TargetAssignment:
         return epoch, done.changed.get(after.member_id, last[1])
 
     def compute(self, draft: Draft) -> None:
-        """Compute the group's target where it is out of date."""
+        """Compute the group's target if it is out of date."""
         state = self._state
         if not state.members or state.assignment.epoch >= state.epoch.epoch:
             return
         due_ms = max(self._assignable_ms(draft.now_ms), self._computing_until_ms)
         if draft.now_ms < due_ms:
-            draft.wake_at(self._timer, due_ms)
+            draft.set_timer(self._timer, due_ms)
             return
         epoch = state.epoch.epoch
         plan = plan_target(state, state.members, epoch, self.assignor, self._topics, inherited=NO_INHERITANCE)
         self._assign(plan, draft)
 
     def computed(self, done: TargetComputed, draft: Draft) -> None:
-        """Write down a target, for the members that are still here. Those who came since get theirs with the next."""
+        """Append a computed target for the members still in the group. Newer members get theirs with the next."""
         state = self._state
         self._computing_until_ms = 0
         retry_ms = draft.now_ms + self._settings.assignment_interval_ms
         if done.fault is not None:
-            draft.wake_at(self._timer, retry_ms)
+            draft.set_timer(self._timer, retry_ms)
             return
         if not state.assignment.epoch < done.epoch <= state.epoch.epoch:
             self.compute(draft)
             return
         changed: dict[str, Partitions] = {}
         for member_id, partitions in done.changed.items():
-            # A static member that came back under another id has the part of the old one.
-            heir = member_id if member_id in state.members else state.instances.get(done.instances.get(member_id, ""))
-            if heir is not None:
-                changed[heir] = partitions
+            # A static member that came back under another id gets the part of its old id.
+            owner = member_id if member_id in state.members else state.instances.get(done.instances.get(member_id, ""))
+            if owner is not None:
+                changed[owner] = partitions
         self._remember(done.epoch, changed, draft)
         if done.epoch < state.epoch.epoch:
-            draft.wake_at(self._timer, retry_ms)
+            draft.set_timer(self._timer, retry_ms)
 
     def _assign(self, plan: TargetPlan, draft: Draft) -> TargetComputed | None:
-        """Compute a small target at once, and send a large one off."""
+        """Compute a small target inline, and start a job for a large one."""
         if plan.size > INLINE_SIZE_MAX:
             self._computing_until_ms = draft.now_ms + JOB_MS_MAX
             draft.add(Step(jobs=(plan.job(),)))
@@ -246,8 +246,8 @@ class TargetAssignment:
     def _remember(self, epoch: int, changed: Mapping[str, Partitions], draft: Draft) -> None:
         group = self._state.group
         for member_id, partitions in changed.items():
-            draft.remember(ConsumerTargetAssignmentMember(group, member_id, partitions))
-        draft.remember(ConsumerTargetAssignmentMetadata(group, AssignmentEpoch(epoch, draft.now_ms)))
+            draft.append(ConsumerTargetAssignmentMember(group, member_id, partitions))
+        draft.append(ConsumerTargetAssignmentMetadata(group, AssignmentEpoch(epoch, draft.now_ms)))
 
     def _assignable_ms(self, now_ms: int) -> int:
         """When the next target may be computed."""

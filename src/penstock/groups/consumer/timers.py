@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 
 class Alarm(Enum):
-    """What a group wants to be woken for."""
+    """The reason for which a group sets a timer."""
 
     SESSION = "session"
     REBALANCE = "rebalance"
-    """A member has to have given back what it was asked for."""
+    """The time for a member to revoke its partitions is over."""
     JOIN = "join"
     SYNC = "sync"
     ASSIGN = "assign"

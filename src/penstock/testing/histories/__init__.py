@@ -1,9 +1,9 @@
-"""Histories of clients, and what must hold in them: sends, polls and transactions with values unique per key.
+"""Checks histories of clients: sends, polls and transactions with values unique per key.
 
     python -m penstock.testing.histories FILE                        check a recorded history
-    python -m penstock.testing.histories FILE --run 127.0.0.1:9092   make one against a broker, then check it
+    python -m penstock.testing.histories FILE --run 127.0.0.1:9092   record one on a broker, then check it
 
-A history is a file of JSON lines (`history` says how they look), so any client in any language can write one.
+A history is a file of JSON lines (`history` describes them), so any client in any language can write one.
 """
 
 from penstock.testing.histories.anomalies import KAFKA_ALLOWS, Anomaly, Kind

@@ -1,4 +1,4 @@
-"""`python -m penstock.testing.histories FILE`: check a history; with `--run`, make it first."""
+"""`python -m penstock.testing.histories FILE`: check a history; with `--run`, record it first."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ EXIT_UNREADABLE = 2
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m penstock.testing.histories", description=__doc__)
     parser.add_argument("file", type=Path, help="the history, as lines of JSON")
-    parser.add_argument("--all", action="store_true", help="show what Kafka allows too, and fail for it")
+    parser.add_argument("--all", action="store_true", help="show anomalies that Kafka allows too, and fail for them")
     parser.add_argument("--run", metavar="HOST:PORT", help="first write the file, with work on this broker")
-    parser.add_argument("--topic", default="history", help="where to work; it is made (default: history)")
+    parser.add_argument("--topic", default="history", help="the topic to use; it is created (default: history)")
     parser.add_argument("--partitions", type=int, default=3)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=10.0)

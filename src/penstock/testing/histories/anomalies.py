@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a history."""
+"""The anomalies of histories."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """One way of being wrong."""
+    """A kind of anomaly."""
 
     INCONSISTENT_OFFSETS = "inconsistent offsets"
     """Two values at one offset."""
     ABORTED_READ = "aborted read"
     """An operation that succeeded saw a value of one that failed."""
     PRECOMMITTED_READ = "precommitted read"
-    """An operation saw a value that itself sent."""
+    """An operation saw a value that it sent itself."""
     LOST_WRITE = "lost write"
-    """A committed value that nobody saw, although somebody read at or beyond its place."""
+    """A committed value that no process saw, although one read at or beyond its offset."""
     DUPLICATE = "duplicate"
     """One value at two offsets."""
     POLL_SKIP = "poll skip"
@@ -24,29 +24,29 @@ class Kind(StrEnum):
     NONMONOTONIC_POLL = "non-monotonic poll"
     """A process read backwards."""
     SEND_SKIP = "send skip"
-    """Somebody else's value stands between two sends of one operation."""
+    """Another operation's value is between two sends of one operation."""
     NONMONOTONIC_SEND = "non-monotonic send"
-    """A later send of a process stands before an earlier one."""
+    """A later send of a process is before an earlier one."""
     UNSEEN = "unseen"
-    """A committed value that nobody had seen by the end."""
+    """A committed value that no process had seen by the end."""
     G0 = "G0"
-    """Operations overwrote each other in a circle: write-write edges alone."""
+    """A cycle of write-write edges alone."""
     G1C = "G1c"
-    """Operations saw each other's values in a circle: write-read edges alone."""
+    """A cycle of write-read edges alone."""
     G1C_WITH_WRITES = "G1c with writes"
-    """A circle of write-read and write-write edges."""
+    """A cycle of write-read and write-write edges."""
     COMMITTED_OFFSET_BACK = "committed offset back"
-    """What a group had committed became less."""
+    """The committed offset of a group went back."""
     LAST_STABLE_BACK = "last stable offset back"
-    """The last stable offset became less."""
+    """The last stable offset went back."""
     LAST_STABLE_STUCK = "last stable offset stuck"
-    """Everything has come to rest, and a transaction is still open."""
+    """A transaction is still open after all work has ended."""
     REPLICAS_DIFFER = "replicas differ"
     """Two replicas hold different values below the high watermark of both."""
 
 
 KAFKA_ALLOWS = frozenset({Kind.SEND_SKIP, Kind.G0, Kind.G1C_WITH_WRITES})
-"""Kafka's transactions do not isolate writes: two of them may lie interleaved in a partition, in either order."""
+"""Kafka's transactions do not isolate writes: two of them may be interleaved in a partition, in either order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""Finds everything that is wrong with a history.
+"""Finds the anomalies of a history.
 
-What succeeded is committed; what ended unknown is, too, when something that succeeded has seen one of its sends. The
-log of a key is what the committed sends and all polls say about its offsets; holes are legal, since control batches and
-aborted values take offsets too.
+An operation is committed if it succeeded, or if its outcome is unknown and a successful operation has seen one of its
+sends. The log of a key is made of the offsets of committed sends and all polls; gaps are legal, since control batches
+and aborted values take offsets too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.testing.histories.history import (
 
 
 def check(history: Iterable[Event]) -> tuple[Anomaly, ...]:
-    """Every anomaly there is, the allowed ones too; nothing for a good history."""
+    """All anomalies, including allowed ones; none for a valid history."""
     events = tuple(history)
     log = Log(tuple(event for event in events if isinstance(event, Operation)))
     return (
@@ -46,12 +46,12 @@ def check(history: Iterable[Event]) -> tuple[Anomaly, ...]:
 
 
 def forbidden(anomalies: Iterable[Anomaly], *, allowed: frozenset[Kind] = KAFKA_ALLOWS) -> tuple[Anomaly, ...]:
-    """Those that a log with Kafka's promises must not show."""
+    """The anomalies that Kafka's guarantees exclude."""
     return tuple(anomaly for anomaly in anomalies if anomaly.kind not in allowed)
 
 
 class Log:
-    """What the operations of a history say about who wrote which value, where it stands, and who saw it."""
+    """The writer, the offset and the readers of each value, from the operations of a history."""
 
     def __init__(self, operations: tuple[Operation, ...]) -> None:
         self.operations = operations
@@ -91,7 +91,7 @@ class Log:
         return {key: dict(offsets) for key, offsets in values.items()}
 
     def _stays(self, key: str, value: int) -> bool:
-        """Whether every reader must see it: it is committed, or written by somebody the history does not know."""
+        """Whether every reader must see it: it is committed, or written outside the history."""
         writer = self.writers.get((key, value))
         return writer is None or writer in self.committed
 
@@ -169,7 +169,7 @@ class Log:
         writes, reads = self._write_edges(), self._read_edges()
         yield from _circles(Kind.G0, writes)
         yield from _circles(Kind.G1C, reads)
-        # A knot that needs edges of both kinds; one of a single kind was named above.
+        # A component that needs edges of both kinds; those of a single kind were reported above.
         known = {frozenset(circle) for edges in (writes, reads) for circle in cycles(edges)}
         both = {node: writes.get(node, set()) | reads.get(node, set()) for node in writes.keys() | reads.keys()}
         for circle in cycles(both):
@@ -202,7 +202,7 @@ class Log:
 
 
 def writers_of(operations: tuple[Operation, ...]) -> dict[tuple[str, int], int]:
-    """Who sent each value. A value that was sent twice would make every response a guess."""
+    """The sender of each value. A value must be sent only once, or the result would be ambiguous."""
     writers: dict[tuple[str, int], int] = {}
     for index, operation in enumerate(operations):
         for send in operation.sends():
@@ -213,7 +213,7 @@ def writers_of(operations: tuple[Operation, ...]) -> dict[tuple[str, int], int]:
 
 
 def check_positions(events: tuple[Event, ...], log: Log) -> Iterator[Anomaly]:
-    """Each process reads on from where it was, between its polls and inside of them, until its position is set."""
+    """Each process reads on from its position, between its polls and inside them, until its position is set."""
     positions: dict[tuple[int, str], int] = {}
     for event in events:
         if isinstance(event, Moved):

@@ -1,4 +1,4 @@
-"""Circles in a graph of numbered operations."""
+"""Cycles in a graph of numbered operations."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ Graph = Mapping[int, Set[int]]
 
 
 def cycles(graph: Graph) -> Iterator[list[int]]:
-    """The shortest circle through one operation of each knot: enough to see what is wrong with all of them."""
+    """The shortest cycle through one operation of each strongly connected component."""
     for knot in components(graph):
         if len(knot) > 1:
             yield circle(graph, min(knot), frozenset(knot))
 
 
 def circle(graph: Graph, start: int, inside: frozenset[int]) -> list[int]:
-    """The shortest way from an operation back to itself, which there is inside of a knot."""
+    """The shortest path from an operation back to itself within its component."""
     before: dict[int, int] = {}
     waiting = deque([start])
     while waiting:
@@ -30,7 +30,7 @@ def circle(graph: Graph, start: int, inside: frozenset[int]) -> list[int]:
             if following not in before:
                 before[following] = node
                 waiting.append(following)
-    raise AssertionError(f"{start} is in a knot and has no way back")
+    raise AssertionError(f"{start} is in a component without a cycle")
 
 
 def components(graph: Graph) -> Iterator[list[int]]:

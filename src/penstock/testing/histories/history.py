@@ -1,14 +1,14 @@
-"""What a history consists of, and its lines in a file.
+"""The events of a history, and their lines in a file.
 
 Each line is a JSON object. An operation, written when it has ended:
 
     {"process": 3, "outcome": "ok", "ops": [["send", "t/0", 17, 204], ["poll", {"t/1": [[7, 12], [8, 14]]}]]}
 
-`process` is whoever did it, one thing at a time; `outcome` is `ok`, `fail` (it certainly has no effect: refused or
-aborted) or `unknown`. A send has its key (a partition), its value and the offset it was acknowledged at, or null; a
-poll has pairs of offset and value by key, in the order in which they came. One send or poll alone is one too.
+`process` runs one operation at a time; `outcome` is `ok`, `fail` (it certainly has no effect: refused or aborted) or
+`unknown`. A send has its key (a partition), its value and the offset it was acknowledged at, or null; a poll has pairs
+of offset and value by key, in the order in which they arrived. A single send or poll is an operation too.
 
-The other lines say what was seen beside:
+The other lines are observations:
 
     {"process": 3, "moved": ["t/0"]}                            its position was set: assignment, rebalance, seek
     {"group": "g", "key": "t/0", "committed": 8}                an offset that a group had committed
@@ -27,15 +27,15 @@ from pathlib import Path
 from typing import Any, assert_never
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
-"""A longer line is not a history's."""
+"""The longest line of a history."""
 
 
 class HistoryError(Exception):
-    """A line that is not a history's."""
+    """A line that is not part of a history."""
 
 
 class Outcome(StrEnum):
-    """How an operation ended for whoever asked."""
+    """The outcome of an operation as its process saw it."""
 
     OK = "ok"
     FAIL = "fail"
@@ -44,7 +44,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """One value for a key, and where it was said to be."""
+    """One value for a key, and the offset at which it was acknowledged."""
 
     key: str
     value: int
@@ -53,7 +53,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
-    """What came for each key, in the order in which it came."""
+    """The records of each key, in the order in which they arrived."""
 
     seen: dict[str, tuple[tuple[int, int], ...]]
 
@@ -88,7 +88,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """What a group had committed when somebody looked."""
+    """A committed offset of a group, as observed."""
 
     group: str
     key: str
@@ -97,7 +97,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastStable:
-    """The last stable offset when somebody looked."""
+    """The last stable offset, as observed."""
 
     key: str
     offset: int
@@ -105,7 +105,7 @@ class LastStable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionEnd:
-    """Both bounds of a partition after everything has come to rest."""
+    """Both bounds of a partition after all work has ended."""
 
     key: str
     end: int
@@ -114,7 +114,7 @@ class PartitionEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """What one replica holds, and up to where it counts."""
+    """The values of one replica, and its high watermark."""
 
     broker: int
     key: str
@@ -165,7 +165,7 @@ def load(path: Path) -> Iterator[Event]:
 
 
 def parse(lines: Iterable[str]) -> Iterator[Event]:
-    """Events from lines; empty lines are passed over, anything that is not a history's is an error with its place."""
+    """Events from lines; empty lines are skipped, an invalid line is an error with its number."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

@@ -1,8 +1,8 @@
-"""Transactions, sends and polls at random, against a live broker, written down as a history.
+"""Runs random transactions, sends and polls on a live broker, and records them as a history.
 
-Half of the workers read every partition for themselves; the others share a group and commit its offsets inside of their
-transactions. A worker that is fenced, or cannot find out how a transaction ended, goes on as a new process with a new
-producer of the same transactional id, as a restarted program would.
+Half of the workers read all partitions on their own; the others share a group and commit its offsets in their
+transactions. A worker that is fenced, or does not know the outcome of a transaction, goes on as a new process with a
+new producer of the same transactional id, as a restarted program would.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from penstock.testing.histories.history import (
 )
 
 QUIET: dict[str, Any] = {"reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 50, "log_level": 0}
-"""A broker that was killed is looked for again at once, without a word about it."""
+"""Settings of all clients: reconnect to a killed broker at once, without logging it."""
 CALL_SECONDS_MAX = 5.0
 OUTCOME_SECONDS_MAX = 30.0
-"""A worker asks for so long how its transaction ended, before it calls that unknown."""
+"""How long a worker retries the end of its transaction before its outcome is unknown."""
 HUNG_SECONDS = 3 * CALL_SECONDS_MAX
-"""A call that has not come back after so long will not."""
+"""A call that has not returned after this time hangs."""
 REST_SECONDS_MAX = 60.0
 OPS_MAX = 4
 POLL_MESSAGES_MAX = 20
@@ -47,7 +47,7 @@ LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do; a topic of so many partitions must be there."""
+    """The settings of a workload; its topic must exist with so many partitions."""
 
     bootstrap: str
     topic: str
@@ -57,7 +57,7 @@ class Plan:
     transaction_timeout_ms: int = 10_000
     group_protocol: str = "classic"
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Of every client, beside its own."""
+    """Settings of every client, in addition to its own."""
 
     @property
     def group(self) -> str:
@@ -68,7 +68,7 @@ class Plan:
 
 
 class Recorder:
-    """Writes a history, one line per event, from many threads; gives out processes and values."""
+    """Writes a history, one line per event, from many threads; assigns process numbers and values."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8")
@@ -97,11 +97,11 @@ class Recorder:
 
 
 class OutcomeUnknown(Exception):
-    """The worker cannot find out how its transaction ended."""
+    """The worker cannot determine the outcome of its transaction."""
 
 
 class Worker:
-    """One program that reads and writes, until it is told to stop."""
+    """A client that reads and writes until it is stopped."""
 
     def __init__(self, plan: Plan, recorder: Recorder, number: int, randomness: random.Random) -> None:
         self._plan = plan
@@ -134,7 +134,7 @@ class Worker:
             self.failure = error
 
     def _live(self) -> None:
-        """One process: from opening its clients until it is stopped, or must begin anew."""
+        """One process: from opening its clients until it is stopped, or must start again."""
         plan = self._plan
         process = self._recorder.process()
         shared = {"bootstrap.servers": plan.bootstrap, **QUIET, **plan.settings}
@@ -167,7 +167,7 @@ class Worker:
             if not error.args[0].fatal():
                 raise
         finally:
-            # A close that is lost stays behind in its thread; the next process is another consumer.
+            # A close that hangs stays in its thread; the next process has another consumer.
             self._comes_back(consumer.close)
 
     def _open_reader(self, consumer: Any, process: int) -> None:
@@ -197,7 +197,7 @@ class Worker:
         try:
             outcome = self._transaction(producer, consumer, ops)
         finally:
-            # The offsets are known only after the end, since sends are acknowledged on the way to it.
+            # The offsets are known only after the end, since sends are acknowledged before it.
             placed = tuple(
                 Send(key=op.key, value=op.value, offset=self._offsets.get(op.value)) if isinstance(op, Send) else op
                 for op in ops
@@ -211,7 +211,7 @@ class Worker:
         try:
             producer.begin_transaction()
         except kafka().KafkaException as error:
-            # The end of the one before was never answered.
+            # The end of the previous transaction got no response.
             raise OutcomeUnknown from error
         try:
             for _ in range(self._randomness.randrange(1, OPS_MAX + 1)):
@@ -228,7 +228,7 @@ class Worker:
                 return self._abort(producer)
         except kafka().KafkaException as error:
             if error.args[0].fatal():
-                # Without a word about its end, a transaction can only be aborted.
+                # A transaction that was never ended can only be aborted.
                 self._note_failed(ops)
                 raise
             return self._abort(producer)
@@ -254,13 +254,13 @@ class Worker:
         raise OutcomeUnknown
 
     def _abort(self, producer: Any) -> Outcome:
-        """Whether or not the abort is answered: nobody asked for a commit, or it was refused."""
+        """Fails whether or not the abort succeeds: no commit was sent, or it was refused."""
         if not self._retried(lambda: producer.abort_transaction(CALL_SECONDS_MAX)):
             self._stopping.wait(0.1)
         return Outcome.FAIL
 
     def _retried(self, call: Callable[[], None]) -> bool:
-        """Whether a call came through in the end."""
+        """Whether a call succeeded in the end."""
         deadline = self._clock.monotonic() + OUTCOME_SECONDS_MAX
         while self._clock.monotonic() < deadline:
             try:
@@ -291,15 +291,15 @@ class Worker:
         if parts:
             metadata = consumer.consumer_group_metadata()
             if not self._comes_back(lambda: producer.send_offsets_to_transaction(parts, metadata, CALL_SECONDS_MAX)):
-                # Nobody has asked for a commit by then.
+                # No commit has been sent yet.
                 self._note_failed(ops)
                 raise OutcomeUnknown
 
     def _comes_back(self, call: Callable[[], None]) -> bool:
-        """Make a call that may never come back, though it was given a timeout; whether it did.
+        """Make a call that may hang in spite of its timeout; whether it returned.
 
-        librdkafka can lose a request to the group's coordinator when its connection breaks at the wrong moment, or what
-        a closing consumer tells itself about its partitions, and waits for the response without a bound.
+        librdkafka can lose a request to the group's coordinator when its connection breaks at the wrong moment, or an
+        internal event of a closing consumer, and then waits without a bound.
         """
         failures: list[BaseException] = []
 
@@ -319,7 +319,7 @@ class Worker:
         return True
 
     def _rewind(self, consumer: Any, ops: list[Send | Poll], process: int) -> None:
-        """Read again what the aborted transaction has read, unless somebody else does by now."""
+        """Seek back to what the aborted transaction has read, in partitions that are still assigned."""
         first: dict[str, int] = {}
         for op in ops:
             if isinstance(op, Poll):
@@ -334,7 +334,7 @@ class Worker:
 
 
 class Workload:
-    """Workers, somebody who looks at the bounds meanwhile, and the reading of everything at the end."""
+    """The workers, an observer of the bounds, and a complete read at the end."""
 
     def __init__(self, plan: Plan, path: Path, randomness: random.Random) -> None:
         self._plan = plan
@@ -351,7 +351,7 @@ class Workload:
         self._looker.start()
 
     def finish(self) -> None:
-        """Stop the workers, wait until no transaction is open, read everything; the history is then complete."""
+        """Stop the workers, wait until no transaction is open, and read everything to complete the history."""
         try:
             for worker in self._workers:
                 worker.stop()
@@ -396,7 +396,8 @@ class Workload:
             consumer.close()
 
     def _rest(self) -> None:
-        """Wait until every transaction has ended, and write down the bounds: those of a hanging one differ."""
+        """Wait until every transaction has ended, and record the bounds: a hanging transaction leaves them
+        different."""
         committed, uncommitted = self._consumer(), self._consumer(**{"isolation.level": "read_uncommitted"})
         deadline = self._clock.monotonic() + REST_SECONDS_MAX
         try:

@@ -1,4 +1,4 @@
-"""How a request gets to a coordinator, and its response back: at once, or when it is there."""
+"""Submits commands to the coordinator of a group or a transactional id, and makes responses of their results."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from penstock.model.deferred import Deferred, Eventual
 from penstock.model.errors import BrokerError
 
 C = TypeVar("C", contravariant=True)
-"""What a coordinator can be asked."""
+"""The commands of one kind of coordinator."""
 R = TypeVar("R")
 
 
-class Asked(Protocol[C]):
-    """A coordinator: of groups, or of transactions."""
+class Coordinator(Protocol[C]):
+    """The context of one partition of a coordinator, of groups or of transactions."""
 
     def submit(self, command: C) -> Eventual[Result]: ...
 
 
 class Coordinators(Protocol[C]):
-    """Finds the coordinator of a group, or of a transactional id; raises where it is not here."""
+    """Finds the coordinator of a group or of a transactional id; raises where it is not on this broker."""
 
-    def of(self, key: str, /) -> Asked[C]: ...
+    def of(self, key: str, /) -> Coordinator[C]: ...
 
 
-def ask(coordinators: Coordinators[C], key: str, command: C, respond: Callable[[Result], R]) -> R | Deferred[R]:
-    """The response to a command, made by `respond` of what the coordinator of `key` says, or why it cannot be asked."""
+def submit(coordinators: Coordinators[C], key: str, command: C, respond: Callable[[Result], R]) -> R | Deferred[R]:
+    """Submit a command to the coordinator of `key`; `respond` makes the response of its result or error."""
     try:
         result = coordinators.of(key).submit(command)
     except BrokerError as error:
@@ -41,7 +41,7 @@ def ask(coordinators: Coordinators[C], key: str, command: C, respond: Callable[[
 def when_committed(
     coordinators: Sequence[CoordinatorContext[Any]], response: R, failed: Callable[[BrokerError], R]
 ) -> R | Deferred[R]:
-    """A response that tells what was read: it goes out when nothing it tells can be undone any more."""
+    """Delay a response until everything that was read for it is committed."""
     waits: list[Deferred[None]] = []
     try:
         for coordinator in dict.fromkeys(coordinators):
