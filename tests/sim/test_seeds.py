@@ -1,5 +1,7 @@
 """Two hundred seeds: whole brokers under faults, with clients of every kind, and nothing that Kafka forbids."""
 
+from collections import Counter
+
 import pytest
 
 from penstock.testing.sim.faults import Fault
@@ -31,6 +33,14 @@ def test_a_seed_has_every_workload_and_every_fault() -> None:
     assert min(verdict.operations.values()) > 0
     assert list(verdict.faults) == [fault.value for fault in Fault]
     assert min(verdict.faults.values()) > 0
+
+
+def test_what_the_faults_are_there_for_happens() -> None:
+    events: Counter[str] = Counter()
+    for seed in range(1, 4):
+        events.update(Simulation(seed=seed).run().events)
+
+    assert {event for event, count in events.items() if not count} == set()
 
 
 def test_a_seed_whose_acknowledgements_do_not_wait_for_the_disk_has_every_fault_but_power_cuts() -> None:

@@ -63,6 +63,8 @@ EXPECTED_ERRORS = frozenset({"directory_offline", "directory_refuses", "maintena
 LOSSES = frozenset({"committed_records_missing", "segment_quarantined"})
 """What brokers log as an error of a partition whose acknowledged records a power cut took."""
 
+EVENTS_COUNTED = ("zombie commits", "fenced commits", "fenced transactions", "idempotent retries")
+
 TOPIC_CONFIGS: dict[str, str] = {"internal.segment.bytes": "20000", "index.interval.bytes": "1000"}
 """Segments roll, and indexes have entries."""
 
@@ -76,6 +78,8 @@ class Verdict:
     anomalies: tuple[str, ...]
     operations: dict[str, int]
     faults: dict[str, int]
+    events: dict[str, int]
+    """How often something rare happened that the faults are there for."""
     requests: int
     simulated_s: float
 
@@ -92,6 +96,7 @@ class Verdict:
                 "verdict": "ok" if self.ok else "anomaly",
                 "operations": self.operations,
                 "faults": self.faults,
+                "events": self.events,
                 "requests": self.requests,
                 "simulated_s": self.simulated_s,
                 "anomalies": self.anomalies,
@@ -165,6 +170,7 @@ class Cast:
             anomalies=tuple(anomalies),
             operations=operations,
             faults=faults,
+            events={event: world.counts[event] for event in EVENTS_COUNTED},
             requests=world.counts["requests"],
             simulated_s=round(world.now - 1000.0, 3),
         )
