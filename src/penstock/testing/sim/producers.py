@@ -145,10 +145,10 @@ class UnflushedProducer:
                 if code:
                     await link.backoff()
             if link.random.random() < UNFLUSHED_READ:
-                await self._read()
-            await asyncio.sleep(link.random.random() * PAUSE_MAX_S / self._plan.pace)
+                await self.read()
+            await asyncio.sleep(link.random.random() * PAUSE_MAX_S)
 
-    async def _read(self) -> None:
+    async def read(self) -> None:
         """Read from the beginning to where nothing more comes."""
         link, recording = self._link, self._link.recording
         fetcher = Fetcher(link, committed=False, sessions=False, lossy=True)

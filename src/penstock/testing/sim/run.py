@@ -22,6 +22,7 @@ from penstock.testing.sim.links import Link
 from penstock.testing.sim.loop import Stuck
 from penstock.testing.sim.observer import Observer
 from penstock.testing.sim.plan import COPY_GROUP, EVENTS, UNFLUSHED, Plan, Topic
+from penstock.testing.sim.producers import UnflushedProducer
 from penstock.testing.sim.recording import Recording, key_of
 from penstock.testing.sim.store import SimStore
 from penstock.testing.sim.workloads import WORKLOADS, workers_of
@@ -67,6 +68,9 @@ EVENTS_COUNTED = ("zombie commits", "fenced commits", "fenced transactions", "id
 
 TOPIC_CONFIGS: dict[str, str] = {"internal.segment.bytes": "20000", "index.interval.bytes": "1000"}
 """Segments roll, and indexes have entries."""
+
+UNFLUSHED_CONFIGS: dict[str, str] = {"flush": "os", "internal.segment.bytes": "5000"}
+"""Many segments of which nothing was fsynced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +205,7 @@ class Cast:
         auditor.start()
         link = Link(world, auditor, self._addresses, self._recording)
         await auditor.spawn(create(link, plan.topics, TOPIC_CONFIGS))
-        await auditor.spawn(create(link, (UNFLUSHED,), {**TOPIC_CONFIGS, "flush": "os"}))
+        await auditor.spawn(create(link, (UNFLUSHED,), {**TOPIC_CONFIGS, **UNFLUSHED_CONFIGS}))
         self._actors = [
             Actor(world, name, self._addresses, self._recording, make) for name, make in workers_of(plan).items()
         ]
@@ -228,6 +232,7 @@ class Cast:
         for key, pairs in before.items():
             if after[key] != pairs:
                 self._recording.finding(f"{key} does not read the same after the last crash")
+        await auditor.spawn(UnflushedProducer(link, plan).read())
         for broker in self._brokers:
             await broker.stop()
 
