@@ -6,13 +6,14 @@ import sys
 
 from penstock.testing.sim.run import Simulation
 
+PENSTOCK = (sys.executable, "-c", "from penstock.cli.main import run; run()")
 SEEDS = (2, 4)
 
 
 def line_of(seed: int, hash_seed: str) -> str:
     """The line of a seed, from a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "penstock", "sim", "run", "--seeds", "1", "--first-seed", str(seed), "-o", "json"],
+        [*PENSTOCK, "sim", "run", "--seeds", "1", "--first-seed", str(seed), "-o", "json"],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         check=True,
         capture_output=True,

@@ -115,7 +115,7 @@ class Simulation:
     seed: int
     duration_s: float = DURATION_S
     brokers: int = 1
-    pace: float = 0.3
+    pace: float = 0.25
     recorded: bool = False
     """Keep lines for a person to read."""
     lines: list[str] = field(default_factory=list[str])
