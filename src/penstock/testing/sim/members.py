@@ -40,7 +40,7 @@ JOIN_S = 10.0
 """How long a member waits for the others to join."""
 HEARTBEAT_S = 0.5
 POLL_MS = 200
-ZOMBIE = 0.02
+ZOMBIE = 0.05
 """How often a member falls asleep before it commits."""
 LEAVES = 0.01
 """How often a member leaves after a commit, and comes back."""
@@ -131,7 +131,7 @@ class Membership:
         link = self.link
         if link.random.random() < ZOMBIE:
             link.world.counts["zombie commits"] += 1
-            await asyncio.sleep(self.plan.session_timeout_ms / 1000 * link.random.uniform(1.1, 1.8))
+            await asyncio.sleep(self.plan.session_timeout_ms / 1000 * link.random.uniform(1.3, 2.5))
         offsets = dict(self._fetcher.positions)
         request = offset_commit.Request(
             group_id=self.group,
