@@ -70,11 +70,11 @@ format: $(DEV) ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: $(DEV) ## write the codec and the error classes anew
+generate: $(DEV) ## regenerate the codec and the error classes
 	$(BIN)/python tools/generate_wire.py
 	$(BIN)/python tools/generate_errors.py
 
-docs: $(DEV) ## write docs/reference and docs/differences.md anew from the code
+docs: $(DEV) ## regenerate docs/reference and docs/differences.md from the code
 	$(BIN)/python tools/generate_docs.py
 	$(BIN)/python tools/record_differential.py --page
 
@@ -92,7 +92,7 @@ spark-jars: $(DEV) ## fetch the jars of Spark's own Kafka connector, for a test 
 sparks: $(DEV) ## install other versions of PySpark beside the one of .venv, for the tests of them
 	$(BIN)/python tools/sparks.py
 
-record: kafka ## record Apache Kafka's answers anew for the differential tests
+record: kafka ## record Apache Kafka's responses again for the differential tests
 	$(BIN)/python tools/record_differential.py
 
 bench: $(if $(AGAINST),$(DEV),kafka spark-jars) ## compare with Apache Kafka and write bench/RESULTS.md, or AGAINST=COMMIT

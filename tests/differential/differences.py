@@ -386,7 +386,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         title="The default retention is two weeks",
-        reason="Kafka keeps them one week. `retention.ms` and `log.retention.hours` set it as in Kafka.",
+        reason="Kafka's default is one week. `retention.ms` and `log.retention.hours` set it as in Kafka.",
         places=tuple(
             Place(
                 scenario=f"{family}/*", field="*.configs[retention.ms].value", kafka="604800000", penstock="1209600000"

@@ -93,7 +93,7 @@ def reseal(data: bytearray) -> None:
 
 
 def split(data: bytes) -> list[DefaultRecordBatch]:
-    """The whole batches in a fetch's answer; a part of one at the end is left out, as clients do."""
+    """The whole batches in a fetch response; a partial one at the end is skipped, as by clients."""
     found = []
     position = 0
     while position + HEADER_BYTES <= len(data):
@@ -106,7 +106,7 @@ def split(data: bytes) -> list[DefaultRecordBatch]:
 
 
 def records_of(data: bytes | None) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of every record in a fetch's answer."""
+    """Offset, key and value of every record in a fetch response."""
     return [(record.offset, record.key, record.value) for found in split(bytes(data or b"")) for record in found]
 
 

@@ -53,7 +53,7 @@ def group(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def client(request: pytest.FixtureRequest, broker: object, forgotten_sockets_are_collected: None) -> Any:
-    """The adapter that a story is told with, on the module's broker."""
+    """The adapter that runs a story, on the module's broker."""
     return request.param.on(broker.bootstrap)  # type: ignore[attr-defined]
 
 

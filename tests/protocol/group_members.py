@@ -17,7 +17,7 @@ from protocol.topics import wait_until
 POLL_SECONDS = 0.05
 BATCH_MAX = 50
 SESSION_MS = 15_000
-"""Nobody is put out of a group because it did not get the processor for a while."""
+"""No member is removed from a group because it got no CPU for a while."""
 
 QUICK: dict[str, str] = {
     "group.initial.rebalance.delay.ms": "0",

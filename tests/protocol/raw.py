@@ -64,8 +64,8 @@ class Wire:
         """The next response. It must be to the oldest request without one."""
         correlation, request = self._expected.pop(0)
         frame = self.read_frame()
-        answered = struct.unpack_from(">i", frame)[0]
-        assert answered == correlation, f"answer to request {answered}, {correlation} is the next"
+        received = struct.unpack_from(">i", frame)[0]
+        assert received == correlation, f"response to request {received}, {correlation} is the next"
         response_class = ResponseClassRegistry.get_response_class(request.header)
         return response_class.decode(frame, header=True)
 
@@ -123,8 +123,8 @@ class Wire:
             self.send(request)
             return None
         response = self.ask(request)
-        [[answered]] = [each.partition_responses for each in response.responses]
-        return answered
+        [[partition_response]] = [each.partition_responses for each in response.responses]
+        return partition_response
 
     def offset(self, topic: str, timestamp: int = LATEST, *, partition: int = 0) -> int:
         """The offset at a time, at the start (EARLIEST) or the end (LATEST)."""
@@ -133,7 +133,7 @@ class Wire:
         return int(found.offset)
 
     def listed(self, topic: str, timestamp: int = LATEST, *, partition: int = 0) -> Any:
-        """One partition's answer to ListOffsets, also when that is an error."""
+        """One partition's part of a ListOffsets response, also if it is an error."""
         topic_class = ListOffsetsRequest.ListOffsetsTopic
         response = self.ask(
             ListOffsetsRequest(
@@ -152,11 +152,11 @@ class Wire:
                 ],
             )
         )
-        [[found]] = [answered.partitions for answered in response.topics]
+        [[found]] = [each.partitions for each in response.topics]
         return found
 
     def fetch(self, topic: str, offset: int = 0, **options: Any) -> Any:
-        """Fetch from one partition by its topic's name; that partition's answer."""
+        """Fetch from one partition by its topic's name; returns its part of the response."""
         response = self.ask(fetch_request([(topic, options.pop("partition", 0), offset)], **options))
         assert response.error_code == NONE, f"error {response.error_code}"
         [[found]] = [each.partitions for each in response.responses]

@@ -56,7 +56,7 @@ def consume_one(broker: PenstockProcess, protocol: str, group: str) -> None:
     consumer.close()
 
 
-def test_a_days_work_is_in_the_log_with_who_did_it(own_broker: PenstockProcess) -> None:
+def test_administrative_changes_are_logged_with_user_and_client(own_broker: PenstockProcess) -> None:
     cli = Cli(own_broker.bootstrap)
     cli.out("topic", "create", TOPIC, "-p", "2")
     producer = Producer({"bootstrap.servers": own_broker.bootstrap})
@@ -113,9 +113,9 @@ def test_commits_of_a_member_are_not_logged(own_broker: PenstockProcess) -> None
 
 def test_format_and_level_come_from_the_environment_and_a_flag_wins() -> None:
     chosen = {"PENSTOCK_LOG_FORMAT": "text", "PENSTOCK_LOG_LEVEL": "error"}
-    with PenstockProcess(environment=chosen, arguments=("--log-level", "info")) as told:
-        told.stop()
-        words = told.log.read_text()
+    with PenstockProcess(environment=chosen, arguments=("--log-level", "info")) as flagged:
+        flagged.stop()
+        words = flagged.log.read_text()
     with PenstockProcess(environment=chosen) as silent:
         silent.stop()
         nothing = silent.log.read_text()

@@ -74,7 +74,7 @@ def test_members_on_one_loop_share_a_topic_and_one_takes_over(broker: Any, make_
         first, second, seen = member(), member(), set()
         await first.start()
         await second.start()
-        # Whoever was there first reads everything, and what it has to give away is read again.
+        # The first member reads everything, and the records of partitions that it revokes are read again.
         while not (await read_to(first, 20) and await read_to(second, 20)):
             for consumer in (first, second):
                 for records in (await consumer.getmany(timeout_ms=100)).values():

@@ -27,7 +27,7 @@ UNKNOWN_SERVER_ERROR = -1
 INVALID_REQUIRED_ACKS = 21
 HOUR_MS = 3_600_000
 GZIPPED_NOISE = gzip.compress(b"\xff" * 50)
-# Where Kafka's own answer is its word for a bug of its own, a broker may be more precise.
+# Where Kafka responds with UNKNOWN_SERVER_ERROR, a broker may be more precise.
 UNREADABLE = (UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, INVALID_RECORD)
 
 Refused = tuple[str, Callable[[bytes], bytes], int | tuple[int, ...]]
@@ -95,7 +95,7 @@ def test_a_bad_batch_is_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize(("change", "codes"), [case[1:] for case in BAD_INSIDE], ids=[case[0] for case in BAD_INSIDE])
-def test_compressed_records_that_are_bad_are_refused_where_they_are_looked_at(
+def test_invalid_compressed_records_are_rejected_if_records_are_checked(
     wire: Wire, make_topic: Any, change: Callable[[bytes], bytes], codes: int | tuple[int, ...]
 ) -> None:
     """Apache Kafka looks at them in every topic; here a topic asks for it."""
@@ -129,7 +129,7 @@ def test_a_batch_over_the_topics_limit_is_refused(wire: Wire, make_topic: Any) -
     assert wire.produce(topic, batch(values=[b"x" * 300])).error_code == NONE
 
 
-def test_the_limit_counts_the_bytes_that_were_sent_not_what_they_unpack_to(wire: Wire, make_topic: Any) -> None:
+def test_max_message_bytes_limits_the_compressed_size(wire: Wire, make_topic: Any) -> None:
     topic = make_topic(max_message_bytes="500")
 
     assert wire.produce(topic, batch(values=[b"x" * 20_000], compression=GZIP)).error_code == NONE
@@ -169,7 +169,7 @@ def test_a_topic_can_refuse_old_timestamps(wire: Wire, make_topic: Any) -> None:
     assert wire.produce(topic, batch(values=[b"x"])).error_code == NONE
 
 
-def test_an_unknown_topic_or_partition_is_told(wire: Wire, topic: str) -> None:
+def test_an_unknown_topic_or_partition_is_rejected(wire: Wire, topic: str) -> None:
     good = batch(values=[b"x"])
 
     assert wire.produce("no-such-topic", good).error_code == UNKNOWN_TOPIC_OR_PARTITION

@@ -24,14 +24,14 @@ from protocol.under_test import about_penstock
 API_VERSIONS = 18
 RESIDENT_GROWTH_MAX = 64 << 20
 IDLE_MS = 2_000
-"""Long enough for whoever has just connected to send what it wants."""
+"""Long enough for a client that has just connected to send its request."""
 BROKER_SETTINGS = {"connections.frame.timeout.ms": "600000"} if about_penstock() else {}
 """Frames that are left unfinished stay so for as long as a test takes."""
 
 
 @pytest.fixture(autouse=True)
 def the_next_client_is_served(broker: Any) -> Iterator[None]:
-    """Whatever a test did, a good client that comes after it gets its response."""
+    """After every test, a valid client gets its response."""
     yield
     assert is_served(broker.bootstrap)
 
@@ -72,7 +72,7 @@ def test_noise_ends_in_a_closed_connection(broker: Any, noise: bytes) -> None:
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1, 105 << 20])
-def test_a_length_that_cannot_be_is_refused_before_anything_is_held_for_it(broker: Any, length: int) -> None:
+def test_an_invalid_frame_length_closes_the_connection(broker: Any, length: int) -> None:
     with Wire(broker.bootstrap) as wire:
         wire.send_bytes(struct.pack(">i", length) + b"x" * 100)
 
@@ -119,7 +119,7 @@ def test_a_version_that_is_not_served_closes_the_connection(wire: Wire, api_key:
     assert wire.closed()
 
 
-def test_a_newer_client_learns_the_versions_and_goes_on(wire: Wire) -> None:
+def test_a_newer_client_gets_the_supported_versions_and_continues(wire: Wire) -> None:
     wire.send_bytes(framed(header(API_VERSIONS, 99, correlation_id=5) + b"\x00\x07penguin\x041.0\x00"))
 
     frame = wire.read_frame()
@@ -140,7 +140,7 @@ def test_unknown_tags_are_skipped(wire: Wire) -> None:
     assert struct.unpack_from(">ih", wire.read_frame()) == (9, NONE)
 
 
-def test_a_hundred_pipelined_requests_are_answered_in_order(wire: Wire, topic: str) -> None:
+def test_a_hundred_pipelined_requests_get_their_responses_in_order(wire: Wire, topic: str) -> None:
     """`Wire.receive` refuses a response out of turn. The fetches wait longer than what comes behind them takes."""
     wire.send(fetch_request([(topic, 0, 0)], wait_ms=300, bytes_min=1 << 20))
     for number in range(33):
@@ -155,7 +155,7 @@ def test_a_hundred_pipelined_requests_are_answered_in_order(wire: Wire, topic: s
     assert len(records_of(responses[-1].responses[0].partitions[0].records)) == 33
 
 
-def test_requests_sent_in_one_packet_and_split_anywhere_are_all_answered(broker: Any) -> None:
+def test_requests_sent_in_one_packet_and_split_anywhere_all_get_a_response(broker: Any) -> None:
     with Wire(broker.bootstrap) as wire:
         stream = b"".join(wire.encode(ApiVersionsRequest(version=0), number) for number in range(20))
         for cut in (1, 3, 4, 5, 17, 200, len(stream) - 1):
@@ -350,11 +350,11 @@ def test_a_larger_frame_than_the_broker_takes_is_refused(start_broker: Any) -> N
     assert is_served(own.bootstrap)
 
 
-def test_the_start_of_a_log_is_told_before_anything_was_written(wire: Wire, topic: str) -> None:
+def test_an_empty_log_starts_and_ends_at_offset_0(wire: Wire, topic: str) -> None:
     assert (wire.offset(topic, EARLIEST), wire.offset(topic)) == (0, 0)
 
 
-def test_data_files_are_untouched_by_what_was_refused(broker: Any, topic: str) -> None:
+def test_rejected_requests_do_not_change_data_files(broker: Any, topic: str) -> None:
     if not hasattr(broker, "data"):
         pytest.skip("needs the broker's files")
     with Wire(broker.bootstrap) as wire:

@@ -156,7 +156,7 @@ def test_a_topic_is_copied_through_a_pipe_bytes_and_all(cli: Cli, tmp_path: Path
     assert (first["key"], first["timestamp"]) == (second["key"], second["timestamp"])
 
 
-def test_reading_starts_and_stops_where_it_is_told(cli: Cli) -> None:
+def test_consume_reads_the_given_range(cli: Cli) -> None:
     cli.out("topic", "create", "ranges", "-p", "1", "-c", "retention.ms=-1")
     for number in range(3):
         timestamp_ms = str(1_000 * (number + 1))
@@ -259,7 +259,7 @@ def test_the_segments_of_the_broker_are_dumped_and_verified(cli: Cli, broker: Br
 
 
 @pytest.mark.penstock_only
-def test_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_up_serves_until_it_is_stopped(tmp_path: Path) -> None:
     port, metrics_port = free_ports(2)
     command = (
         *PENSTOCK,
@@ -341,7 +341,7 @@ def test_the_cluster_names_its_brokers_its_controller_and_what_they_understand(c
 
 
 @pytest.mark.penstock_only
-def test_what_a_broker_keeps_is_for_its_user_alone(tmp_path: Path) -> None:
+def test_data_files_are_accessible_only_to_the_brokers_user(tmp_path: Path) -> None:
     port, metrics_port = free_ports(2)
     data = tmp_path / "data"
     listen = ("--listen", f"127.0.0.1:{port}", "--set", f"metrics.listener=127.0.0.1:{metrics_port}")

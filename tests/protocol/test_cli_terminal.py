@@ -1,4 +1,4 @@
-"""What the commands write to a terminal: names and records come from anybody and must not steer it."""
+"""What the commands write to a terminal: control characters in names and records of clients are escaped."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class OnTerminal:
         os.close(self._mine)
 
     def _read(self) -> bytes:
-        # Linux answers EIO once no process has the terminal open any more.
+        # Linux returns EIO once no process has the terminal open any more.
         with contextlib.suppress(OSError):
             part = os.read(self._mine, 65_536)
             self.seen += part
@@ -166,7 +166,7 @@ def strings(value: Any) -> Iterator[str]:
             pass
 
 
-def test_colour_is_for_those_who_have_not_refused_it(cli: Cli, topic: str) -> None:
+def test_colour_needs_a_terminal_without_no_color(cli: Cli, topic: str) -> None:
     assert "\x1b[" in shown(cli, "topic", "list")
     assert "\x1b[" not in shown(cli, "topic", "list", NO_COLOR="1")
     assert "\x1b[" not in shown(cli, "topic", "list", TERM="dumb")

@@ -82,7 +82,7 @@ def test_an_id_before_its_first_transaction_has_begun_nothing(cli: Cli, broker: 
     assert (described["producer_epoch"], described["timeout_ms"]) == (0, 60_000)
 
 
-def test_names_and_states_that_are_not_there_are_refused(cli: Cli) -> None:
+def test_unknown_transactional_ids_and_states_are_rejected(cli: Cli) -> None:
     assert "there is no transactional id nobody" in cli.error("txn", "describe", "nobody")
     assert "there is no state Sleeping" in cli.error("txn", "list", "--state", "Sleeping")
 
@@ -116,7 +116,7 @@ def test_a_hanging_transaction_is_found_and_ended(start_broker: Any) -> None:
     create_topic(broker.bootstrap, topic, partitions=2)
     opened = Open(broker.bootstrap, topic)
     opened.producer.commit_transaction(SECONDS_MAX)
-    # A commit is answered before its markers are written, and the next epoch is known after that.
+    # The response to a commit precedes its markers, and the next epoch is known after these.
     wait_until(
         lambda: cli.json("txn", "describe", opened.name)["state"] == "CompleteCommit",
         what="the end of the first transaction",

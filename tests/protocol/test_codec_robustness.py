@@ -1,4 +1,4 @@
-"""Whatever arrives, a codec answers with a message or with Malformed, and allocates no more than the input deserves."""
+"""For any input a codec returns a message or raises Malformed, and allocates in proportion to the input."""
 
 import importlib
 import random
@@ -36,7 +36,7 @@ def test_a_message_cut_at_any_byte_is_malformed(key: int) -> None:
 
 
 @pytest.mark.parametrize("key", APIS)
-def test_bytes_to_spare_are_not_looked_at(key: int) -> None:
+def test_trailing_bytes_are_ignored(key: int) -> None:
     for decode, version, encoded in samples(key):
         assert decode(encoded + b"\0\xff\0", 0, version) == decode(encoded, 0, version)
 
@@ -83,7 +83,7 @@ def test_a_version_that_does_not_exist_is_refused(key: int) -> None:
             module.encode_response(module.Response(), version)
 
 
-def test_the_table_says_what_the_modules_say() -> None:
+def test_the_table_equals_the_modules() -> None:
     for key, entry in TABLE.items():
         module = importlib.import_module(f"penstock.wire.api.{entry.module}")
 

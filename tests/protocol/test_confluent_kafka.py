@@ -28,7 +28,7 @@ def read(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_topic_compresses_anew_what_came_in_another_codec(broker: Any, make_topic: Any, codec: str) -> None:
+def test_a_topic_recompresses_batches_of_another_codec(broker: Any, make_topic: Any, codec: str) -> None:
     topic = make_topic(compression_type=codec)
     values = [b"recode %d " % number * 20 for number in range(200)]
 
@@ -37,7 +37,7 @@ def test_a_topic_compresses_anew_what_came_in_another_codec(broker: Any, make_to
     assert read(broker, topic) == values
 
 
-def test_a_null_header_comes_back(broker: Any, topic: str) -> None:
+def test_a_null_header_round_trips(broker: Any, topic: str) -> None:
     headers: Any = (("null", None), ("empty", b""))
 
     Confluent(broker.bootstrap).produce(topic, [Record(value=b"v", headers=headers)])

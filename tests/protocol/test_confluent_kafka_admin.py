@@ -91,7 +91,7 @@ def test_partitions_and_replicas_default_to_the_brokers_settings(
     ],
     ids=lambda value: value.topic[:10] if isinstance(value, NewTopic) else None,
 )
-def test_a_bad_topic_is_refused_by_naming_what_is_bad(admin: AdminClient, new: NewTopic, code: int, said: str) -> None:
+def test_an_invalid_topic_is_rejected_with_its_fault(admin: AdminClient, new: NewTopic, code: int, said: str) -> None:
     error = refusal(admin.create_topics([new]))
 
     assert error.code() == code

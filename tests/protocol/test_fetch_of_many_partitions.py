@@ -26,16 +26,16 @@ def topic(broker: Any) -> str:
 
 
 @pytest.mark.parametrize("version", [4, 11, 12])
-def test_every_number_of_partitions_is_answered_whole(broker: Any, topic: str, version: int) -> None:
+def test_a_fetch_of_any_number_of_partitions_returns_all(broker: Any, topic: str, version: int) -> None:
     with Wire(broker.bootstrap) as wire:
         for count in COUNTS:
             positions = [(topic, partition, 0) for partition in range(count)]
 
-            answered = wire.ask(fetch_request(positions, version=version)).responses
+            topics = wire.ask(fetch_request(positions, version=version)).responses
 
             read = {
                 partition.partition_index: records_of(partition.records)
-                for response in answered
+                for response in topics
                 for partition in response.partitions
             }
             assert read == {partition: [(0, None, b"of %d" % partition)] for partition in range(count)}

@@ -91,7 +91,7 @@ def assert_all_read(broker: Any, topic: str, sent: list[bytes]) -> None:
 
 
 def accepted_bits(path: Path, produce: Callable[[bytes], int], make: Callable[[int], bytes]) -> list[int]:
-    """Send a batch for every bit of the header; those that were stored. Codecs that nobody checks are left out."""
+    """Send a batch for every flipped bit of the header; returns the accepted bits. Unchecked codecs are left out."""
     accepted: list[int] = []
     for bit in range(HEADER_BYTES * 8):
         if path.trusting and bit in CODEC_BITS:
@@ -105,7 +105,7 @@ def accepted_bits(path: Path, produce: Callable[[bytes], int], make: Callable[[i
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
-def test_what_is_stored_of_flipped_headers_is_read_by_every_client(
+def test_stored_batches_with_flipped_header_bits_are_read_by_every_client(
     broker: Any, wire: Wire, make_topic: Any, path: Path
 ) -> None:
     topic = make_topic(**path.configs_here())
@@ -121,7 +121,7 @@ def test_what_is_stored_of_flipped_headers_is_read_by_every_client(
     assert_all_read(broker, topic, [value for bit in accepted for value in path.values(bit)])
 
 
-def test_what_is_stored_of_flipped_headers_in_a_transaction_is_read_by_every_client(
+def test_stored_transactional_batches_with_flipped_header_bits_are_read_by_every_client(
     broker: Any, wire: Wire, make_topic: Any
 ) -> None:
     topic, name, path = make_topic(), fresh_name("t"), Path("transactional")
@@ -136,11 +136,11 @@ def test_what_is_stored_of_flipped_headers_in_a_transaction_is_read_by_every_cli
         nonlocal stored
         request = produce_request(topic, data, version=PRODUCE_ADDS)
         request.transactional_id = name
-        [[answered]] = [response.partition_responses for response in wire.ask(request).responses]
+        [[found]] = [response.partition_responses for response in wire.ask(request).responses]
         # Without a producer of its transaction (an id that is negative), Kafka counts no sequence.
         of_producer = len(data) >= HEADER_BYTES and header_field(data, "producer_id") == producer_id
-        stored += answered.error_code == NONE and of_producer
-        return int(answered.error_code)
+        stored += found.error_code == NONE and of_producer
+        return int(found.error_code)
 
     accepted = accepted_bits(path, produce, make)
     ended = wire.ask(

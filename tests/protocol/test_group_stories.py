@@ -1,4 +1,4 @@
-"""Groups of every client, by each of the protocols that it has, told once for all of them."""
+"""Consumer groups: one story per behaviour, run with every client and each of its protocols."""
 
 from __future__ import annotations
 

@@ -69,7 +69,9 @@ def test_the_group_command_resets_and_deletes(broker: Any, make_topic: Any, grou
     assert group not in tool(GROUPS, *on(broker), "--list").split()
 
 
-def test_javas_clients_end_when_they_are_told(broker: Any, topic: str, group: str, tmp_path: Path) -> None:
+def test_javas_consumer_shuts_down_and_leaves_an_empty_group(
+    broker: Any, topic: str, group: str, tmp_path: Path
+) -> None:
     with verifiable_consumer(broker.bootstrap, group, topic, log=tmp_path / "log") as consumer:
         wait_until(lambda: bool(consumer.owned), what="assignment", seconds_max=SECONDS_MAX)
     assert consumer.events("shutdown_complete")

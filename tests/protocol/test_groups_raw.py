@@ -1,4 +1,4 @@
-"""Groups without a client's comfort: what each request is answered with, and what is in `__consumer_offsets` then."""
+"""Groups over raw requests: the response to each request, and the records of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def find(wire: Wire, group: str) -> Any:
 
 @pytest.fixture
 def group(wire: Wire, request: pytest.FixtureRequest) -> str:
-    """A group nobody knows yet, whose coordinator is up."""
+    """A new group id whose coordinator is available."""
     name = fresh_name(request.node.name)
     wait_until(lambda: find(wire, name).error_code == NONE, what="a coordinator")
     wait_until(lambda: committed(wire, name, "none") == NO_OFFSET, what="a coordinator that has loaded")
@@ -60,8 +60,8 @@ def commit(wire: Wire, group: str, topic: str, offset: int, *, partition: int = 
             version=7, group_id=group, topics=[topic_class(name=topic, partitions=[entry])], **(known | fields)
         )
     )
-    [[answered]] = [found.partitions for found in response.topics]
-    return int(answered.error_code)
+    [[partition]] = [found.partitions for found in response.topics]
+    return int(partition.error_code)
 
 
 def committed(wire: Wire, group: str, topic: str, *, partition: int = 0) -> int:
@@ -76,7 +76,7 @@ def committed(wire: Wire, group: str, topic: str, *, partition: int = 0) -> int:
     )
     if response.error_code != NONE:
         return -100 - int(response.error_code)
-    [[found]] = [answered.partitions for answered in response.topics]
+    [[found]] = [each.partitions for each in response.topics]
     assert found.error_code == NONE
     return int(found.committed_offset)
 
@@ -94,7 +94,7 @@ def test_a_partition_that_is_not_there_takes_no_offset(wire: Wire, topic: str, g
     assert commit(wire, group, fresh_name("nowhere"), 42) == UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_answers_keep_the_order_of_pipelined_commits_and_fetches(wire: Wire, topic: str, group: str) -> None:
+def test_responses_keep_the_order_of_pipelined_commits_and_fetches(wire: Wire, topic: str, group: str) -> None:
     topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
     fetched = OffsetFetchRequest.OffsetFetchRequestTopic
     for offset in range(20):
@@ -187,7 +187,7 @@ def test_clients_do_not_write_into_the_topic_of_groups(wire: Wire, group: str) -
 
 
 @pytest.mark.penstock_only
-def test_the_first_question_of_a_new_cluster_is_answered_with_a_coordinator(start_broker: Any) -> None:
+def test_the_first_find_coordinator_of_a_new_cluster_succeeds(start_broker: Any) -> None:
     fresh = start_broker()
 
     with Wire(fresh.bootstrap) as first, Wire(fresh.bootstrap) as second:
@@ -198,7 +198,7 @@ def test_the_first_question_of_a_new_cluster_is_answered_with_a_coordinator(star
     assert [response.error_code for response in responses] == [NONE, NONE]
 
 
-def test_what_was_acknowledged_is_there_after_a_kill(start_broker: Any) -> None:
+def test_acknowledged_commits_survive_a_kill(start_broker: Any) -> None:
     broker = start_broker()
     names = [f"group-{at}" for at in range(10)]
     with Wire(broker.bootstrap) as wire:

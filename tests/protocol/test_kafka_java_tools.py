@@ -40,7 +40,7 @@ def test_topics_are_made_described_grown_and_deleted(broker: Any, request: pytes
     assert "does not exist" in refused
 
 
-def test_a_bad_topic_is_refused_in_words(broker: Any, topic: str) -> None:
+def test_creating_an_existing_topic_fails_with_a_message(broker: Any, topic: str) -> None:
     refused = tool(f"{TOOLS}.TopicCommand", *on(broker), "--create", "--topic", topic, status=1)
 
     assert f"Topic '{topic}' already exists" in refused
@@ -151,7 +151,7 @@ def test_log_directories_are_described_with_sizes(broker: Any, topic: str) -> No
     assert partition["size"] > 500
 
 
-def test_the_cluster_its_apis_and_its_features_are_told(broker: Any) -> None:
+def test_tools_show_the_cluster_id_apis_and_features(broker: Any) -> None:
     cluster = tool(f"{TOOLS}.ClusterTool", "cluster-id", *on(broker))
     apis = tool(f"{TOOLS}.BrokerApiVersionsCommand", *on(broker))
     features = tool(f"{TOOLS}.FeatureCommand", *on(broker), "describe")
@@ -199,7 +199,7 @@ def test_kafkas_tools_write_show_and_read_transactions(broker: Any, topic: str) 
         shown = tool(f"{TOOLS}.TransactionsCommand", *on(broker), "describe", "--transactional-id", name)
         return shown.splitlines()[-1].split()[2:5]
 
-    # A commit is answered before its markers are written.
+    # The response to a commit precedes its markers.
     wait_until(lambda: described()[2] == "CompleteCommit", what="the last commit", seconds_max=SECONDS_MAX)
     producer_id, epoch, _ = described()
     assert int(epoch) >= 3, "each transaction has an epoch of its own"

@@ -1,4 +1,4 @@
-"""What every client produces and consumes, told once for all clients that can."""
+"""Producing and consuming: one story per behaviour, run with every client that supports it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_records_come_back_in_order_with_their_offsets(client: Any, topic: str) 
 
 
 @with_every_client(can.Produces, can.Consumes, each="codec")
-def test_every_codec_comes_back_whole(client: Any, codec: str, topic: str) -> None:
+def test_every_codec_round_trips(client: Any, codec: str, topic: str) -> None:
     records = numbered(300, times=20)
 
     client.produce(topic, records, Delivery(codec=codec, linger_ms=50))
@@ -117,7 +117,7 @@ def test_a_client_that_speaks_older_versions_is_served(client: Any, topic: str) 
 
 
 @with_every_client(can.Produces, can.Seeks)
-def test_a_reader_seeks_and_gets_what_comes_later(client: Any, topic: str) -> None:
+def test_a_reader_seeks_and_gets_later_records(client: Any, topic: str) -> None:
     client.produce(topic, numbered(100))
 
     with client.reader(topic, start=97) as reader:

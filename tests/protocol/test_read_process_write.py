@@ -33,7 +33,7 @@ def read_committed(broker: Any, topic: str) -> list[bytes | None]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_is_read_is_written_once_though_the_process_is_killed(
+def test_records_are_processed_exactly_once_although_the_process_is_killed(
     broker: Any, make_topic: Any, tmp_path: Path
 ) -> None:
     source, target, group = make_topic(partitions=2), make_topic(partitions=2), fresh_name("rpw")

@@ -182,7 +182,7 @@ def test_compaction_keeps_the_newest_of_each_key_at_its_offset(
     assert wire.offset(topic) == 6000
 
 
-def test_a_tombstone_takes_its_key_away_and_then_goes_itself(wire: Wire, make_topic: Any) -> None:
+def test_a_tombstone_removes_its_key_and_is_then_removed(wire: Wire, make_topic: Any) -> None:
     topic = make_topic(**COMPACT, delete_retention_ms="100")
     wire.produce(topic, batch([(b"gone", b"value"), (b"stays", b"value")]))
     wire.produce(topic, batch([(b"gone", None)]))

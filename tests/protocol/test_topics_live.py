@@ -44,10 +44,10 @@ def partition_response(response: Any) -> Any:
     return found
 
 
-# Made anew
+# Recreated
 
 
-def test_a_topic_made_anew_has_another_id_and_none_of_the_old_messages(broker: Any, wire: Wire, topic: str) -> None:
+def test_a_recreated_topic_has_another_id_and_none_of_the_old_messages(broker: Any, wire: Wire, topic: str) -> None:
     wire.produce(topic, batch(values=[b"old"]))
     old_id = wire.topic_id(topic)
 
@@ -65,7 +65,7 @@ def test_a_topic_made_anew_has_another_id_and_none_of_the_old_messages(broker: A
     assert [value for _, _, value in records_of(by_new_id.records)] == [b"new"]
 
 
-def test_running_clients_follow_a_topic_that_is_made_anew(broker: Any, topic: str) -> None:
+def test_running_clients_follow_a_recreated_topic(broker: Any, topic: str) -> None:
     quick = {"topic.metadata.refresh.interval.ms": 100, "retry.backoff.ms": 20, "log_level": 0}
     # The producer must not give the topic up, however long it is away.
     producer = Producer({"bootstrap.servers": broker.bootstrap, "topic.metadata.propagation.max.ms": 300_000, **quick})
@@ -163,7 +163,7 @@ def test_times_are_the_brokers_where_the_topic_says_so(wire: Wire, make_topic: A
 def test_a_fetch_that_waits_returns_when_data_comes(broker: Any, topic: str) -> None:
     with Wire(broker.bootstrap) as waiting, Wire(broker.bootstrap) as writing:
         waiting.send(fetch_request([(topic, 0, 0)], wait_ms=FOREVER_MS))
-        assert not select.select([waiting.socket], [], [], 0.2)[0], "answered before there was anything"
+        assert not select.select([waiting.socket], [], [], 0.2)[0], "a response before there was a record"
 
         writing.produce(topic, batch(values=[b"here"]))
 
@@ -176,7 +176,7 @@ def test_a_fetch_waits_for_its_least_bytes(broker: Any, topic: str) -> None:
     with Wire(broker.bootstrap) as waiting, Wire(broker.bootstrap) as writing:
         waiting.send(fetch_request([(topic, 0, 0)], wait_ms=FOREVER_MS, bytes_min=5_000))
         writing.produce(topic, batch(values=[b"x" * 1000]))
-        assert not select.select([waiting.socket], [], [], 0.2)[0], "answered with too little"
+        assert not select.select([waiting.socket], [], [], 0.2)[0], "a response with too few bytes"
 
         writing.produce(topic, batch(values=[b"x" * 5000]))
 
@@ -211,7 +211,7 @@ def test_an_offset_inside_a_batch_returns_the_whole_batch(wire: Wire, topic: str
     assert [offset for offset, _, _ in records_of(wire.fetch(topic, 7).records)] == list(range(10))
 
 
-def test_a_batch_larger_than_the_limits_comes_all_the_same(wire: Wire, topic: str) -> None:
+def test_a_first_batch_larger_than_the_limits_is_returned(wire: Wire, topic: str) -> None:
     wire.produce(topic, batch(values=[b"x" * 50_000]))
     wire.produce(topic, batch(values=[b"y"]))
 
@@ -228,7 +228,7 @@ def test_offsets_outside_the_log_are_out_of_range(wire: Wire, topic: str) -> Non
     assert wire.fetch(topic, -5).error_code == OFFSET_OUT_OF_RANGE
 
 
-def test_a_fetch_session_tells_only_what_changed(wire: Wire, make_topic: Any) -> None:
+def test_a_fetch_session_returns_only_changed_partitions(wire: Wire, make_topic: Any) -> None:
     topic = make_topic(partitions=5)
     first = wire.ask(fetch_request([(topic, partition, 0) for partition in range(5)], session_epoch=0))
     assert first.session_id != 0
@@ -302,7 +302,7 @@ def is_muted_while_others_are_served(broker: Any, muted: Wire, throttled_ask: Ca
     return not is_over
 
 
-def test_a_producer_over_its_quota_is_told_and_muted(broker: Any, wire: Wire, topic: str) -> None:
+def test_a_producer_over_its_quota_is_throttled_and_muted(broker: Any, wire: Wire, topic: str) -> None:
     client = fresh_name("producer")
     set_quota(wire, client, "producer_byte_rate", 20_000.0)
 
@@ -316,7 +316,7 @@ def test_a_producer_over_its_quota_is_told_and_muted(broker: Any, wire: Wire, to
         wait_until(lambda: is_muted_while_others_are_served(broker, throttled, produced), what="a muted producer")
 
 
-def test_a_consumer_over_its_quota_is_told_and_muted(broker: Any, wire: Wire, topic: str) -> None:
+def test_a_consumer_over_its_quota_is_throttled_and_muted(broker: Any, wire: Wire, topic: str) -> None:
     client = fresh_name("consumer")
     for _ in range(5):
         wire.produce(topic, batch(values=[b"x" * 100_000]))

@@ -23,7 +23,7 @@ def name() -> str:
 
 
 def read(client: Any, topic: str, count: int, isolation: str = "read_committed", *, partition: int = 0) -> list[bytes]:
-    """At least so many values: a commit is answered before its markers are written."""
+    """At least this many values: the response to a commit precedes its markers."""
     with client.reader(topic, partition=partition, isolation=isolation) as reader:
         return [record.value for record in reader.read(count)]
 
@@ -38,7 +38,7 @@ def ends(client: Any, topic: str) -> tuple[int, ...]:
 
 
 @with_every_client(can.Transacts)
-def test_what_is_committed_is_read_in_all_partitions_and_what_is_aborted_is_not(
+def test_committed_records_of_all_partitions_are_read_and_aborted_ones_are_not(
     client: Any, make_topic: Any, name: str
 ) -> None:
     topic = make_topic(partitions=2)

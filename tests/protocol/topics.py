@@ -16,7 +16,7 @@ NAME_LENGTH_MAX = 120
 
 
 def fresh_name(hint: str) -> str:
-    """A topic name nobody used before, that says which test it is of."""
+    """A unique name of a topic, group or client that begins with the hint."""
     return f"{re.sub('[^a-zA-Z0-9._-]+', '-', hint)[:NAME_LENGTH_MAX].strip('-')}-{uuid.uuid4().hex[:8]}"
 
 

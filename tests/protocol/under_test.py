@@ -47,7 +47,7 @@ class Broker(Protocol):
 
 
 class RunningBroker:
-    """A broker somebody else started: tests may talk to it, nothing more."""
+    """A broker that was started outside the tests: tests only send requests to it."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -72,7 +72,7 @@ def about_penstock() -> bool:
 def new_broker(settings: Mapping[str, str]) -> Broker:
     """A broker of the kind under test, not started yet."""
     if against_apache_kafka():
-        # Kafka's background work begins half a minute after the start unless told otherwise.
+        # Kafka's background work begins half a minute after the start by default.
         return ApacheKafka(heap=APACHE_HEAP, properties={"log.initial.task.delay.ms": "100", **settings})
     return PenstockProcess(settings=settings)
 

@@ -52,7 +52,7 @@ FOREVER_S = 1e9
 
 
 class Broker:
-    """All parts of one broker. `serve` makes them, runs until told to stop, and closes the logs clean.
+    """All parts of one broker. `serve` creates them, runs until it is stopped, and closes the logs cleanly.
 
     What it asks of a machine (files, threads, connections, time, randomness) and the metadata store are given to it; it
     runs on the event loop that runs `serve`.
@@ -127,6 +127,8 @@ class Broker:
                 await self._join(metadata, listeners)
                 await self._run(metadata, listeners, stop)
             finally:
+                # Nothing is left of it after a stop; a start that failed has files open and directories locked.
+                self._ground.logs.close(clean=False)
                 self._ground.catalog.close()
                 await metadata.close()
         finally:

@@ -1,1 +1,1 @@
-"""A thin typed facade on confluent-kafka, shared by everything of ours that is a client of a broker."""
+"""A thin typed facade on confluent-kafka, shared by the commands and every other client in this project."""

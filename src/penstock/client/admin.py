@@ -21,7 +21,7 @@ SETTLE_PAUSE_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInfo:
-    """Who holds a partition."""
+    """The leader and the replicas of a partition."""
 
     partition: int
     leader: int
@@ -41,7 +41,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigValue:
-    """One setting and where its value comes from (Kafka's word for the source)."""
+    """One setting and the source of its value, by Kafka's name."""
 
     name: str
     value: str | None
@@ -56,7 +56,7 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """What has settings: a topic by name, or a broker by id."""
+    """A resource with settings: a topic by name, or a broker by id."""
 
     kind: str
     name: str
@@ -66,7 +66,7 @@ class Resource:
 
 
 class Admin:
-    """One admin connection. Every call either returns what it says or raises `ClientError`."""
+    """One admin connection. Every call returns its result or raises `ClientError`."""
 
     def __init__(self, connection: Connection, seconds_max: float = REQUEST_SECONDS_MAX) -> None:
         self._calls = AdminCalls(connection, seconds_max)
@@ -74,7 +74,7 @@ class Admin:
 
     def topics(self) -> tuple[TopicInfo, ...]:
         """Every topic, by name."""
-        # Named topics would be created by this very question where the broker allows it; all topics are not.
+        # A Metadata request for named topics may create them; one for all topics creates none.
         metadata = self._metadata()
         found: list[TopicInfo] = []
         for name, topic in sorted(metadata.topics.items()):
@@ -119,7 +119,7 @@ class Admin:
         self._calls.one(f"cannot create topic {name}", self._client.create_topics, [topic])
 
     def described_when_led(self, name: str) -> TopicInfo:
-        """A topic just made, once its partitions have leaders: brokers hear of it a moment after the controller."""
+        """A new topic, once its partitions have leaders: brokers learn of it a moment after the controller."""
         for _ in range(SETTLE_TRIES):
             try:
                 found = self._describe(name)
@@ -137,7 +137,7 @@ class Admin:
             self._calls.one(f"cannot delete topic {name}", self._client.delete_topics, [name])
 
     def grow(self, name: str, partitions: int) -> None:
-        """Up to so many partitions in all."""
+        """Add partitions until the topic has this many."""
         wanted = kafka_admin().NewPartitions(name, partitions)
         doing = f"cannot grow topic {name} to {partitions} partitions"
         with self._about_topic(name):
@@ -169,7 +169,7 @@ class Admin:
             self._calls.one(f"cannot change {resource}", self._client.incremental_alter_configs, [target])
 
     def bounds(self, topic: str, partitions: Sequence[int], times: Iterable[int] = ()) -> dict[int, Bounds]:
-        """What each partition holds, and the offsets at the given timestamps."""
+        """The start and end of each partition, and the offsets of the given timestamps."""
         spec = kafka_admin().OffsetSpec
         starts = self._offsets(topic, partitions, spec.earliest())
         ends = self._offsets(topic, partitions, spec.latest())
@@ -182,19 +182,19 @@ class Admin:
         }
 
     def truncate(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
-        """Delete the records below an offset of each partition; the new starts."""
+        """Delete the records below an offset of each partition; returns the new log starts."""
         wanted = [kafka().TopicPartition(topic, index, offset) for index, offset in before.items()]
         found = self._calls.all(f"cannot truncate topic {topic}", self._client.delete_records, wanted)
         return {each.partition: result.low_watermark for each, result in found.items()}
 
     @contextmanager
     def _about_topic(self, name: str) -> Generator[None]:
-        """Answer an unknown topic with the nearest name there is."""
+        """Add the nearest existing name to the error about an unknown topic."""
         try:
             yield
         except ClientError as error:
             if error.code == UNKNOWN_TOPIC_OR_PARTITION:
-                from difflib import get_close_matches  # a command that succeeds does without
+                from difflib import get_close_matches  # needed for this error only
 
                 close = get_close_matches(name, [each.name for each in self.topics()], n=1)
                 meant = f"did you mean {close[0]}? " if close else ""
@@ -210,6 +210,6 @@ class Admin:
         try:
             return self._client.list_topics(timeout=self._calls.seconds_max)
         except Exception as error:
-            cause = failure_of(error, f"{self._calls.bootstrap} did not answer")
+            cause = failure_of(error, f"{self._calls.bootstrap} did not respond")
             cause.hint = "something listens there, but is it a Kafka broker, and does it want TLS or a login?"
             raise cause from error

@@ -1,4 +1,4 @@
-"""The brokers of a cluster, and which requests each of them understands."""
+"""The brokers of a cluster, and the requests that each of them supports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOFTWARE_VERSION = "1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerVersions:
-    """What one broker understands: the range of versions of each request, and the level of each feature."""
+    """The versions of each request that a broker supports, and the level of each feature."""
 
     apis: dict[str, tuple[int, int]]
     features: dict[str, int]
@@ -25,7 +25,7 @@ class BrokerVersions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerInfo:
-    """One broker; `versions` is None where it could not be asked, and `why` says why not."""
+    """One broker; `versions` is None if they could not be requested, for the reason in `why`."""
 
     broker_id: int
     host: str
@@ -45,7 +45,7 @@ class ClusterInfo:
 
 
 def describe_cluster(connection: Connection, seconds_max: float = REQUEST_SECONDS_MAX) -> ClusterInfo:
-    """The cluster and its brokers. A broker that is away is listed all the same."""
+    """The cluster and its brokers. An unreachable broker is listed too."""
     calls = AdminCalls(connection, seconds_max)
     found = calls.whole("cannot describe the cluster", calls.client.describe_cluster)
     controller = found.controller
@@ -60,7 +60,7 @@ def describe_cluster(connection: Connection, seconds_max: float = REQUEST_SECOND
 
 
 def _asked(connection: Connection, broker: BrokerInfo) -> BrokerInfo:
-    """The broker with its versions. librdkafka keeps them to itself, so they are asked over a connection of our own."""
+    """The broker with its versions, which librdkafka does not expose: they are requested over a separate connection."""
     if not speaks_plaintext(connection):
         return replace(broker, why="versions are shown only without encryption and SASL")
     request = api_versions.Request(client_software_name=CLIENT_ID, client_software_version=SOFTWARE_VERSION)

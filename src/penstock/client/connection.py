@@ -1,4 +1,4 @@
-"""Where the brokers are, and whether anybody is there before a library retries in silence for minutes."""
+"""The addresses of the brokers, and a check that one is reachable: librdkafka would retry silently for minutes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """How to reach a cluster: the bootstrap list, and librdkafka properties for what it has no words of its own for."""
+    """How to reach a cluster: the bootstrap list, and any other properties of librdkafka."""
 
     bootstrap: str = BOOTSTRAP_DEFAULT
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """What librdkafka is given; names with underscores become its dotted names, the user's own come last."""
+        """Properties for librdkafka. Underscores in names become dots; the user's own properties override the rest."""
         own = {name.replace("_", "."): value for name, value in more.items()}
         return {
             "bootstrap.servers": self.bootstrap,
             "client.id": CLIENT_ID,
-            # Failures are answered once, by us; its own log lines would say them again every second.
+            # Errors are reported once, by the command; librdkafka would log them every second.
             "log_level": 0,
             "socket.connection.setup.timeout.ms": int(CONNECT_SECONDS_MAX * 1000),
             **own,
@@ -55,7 +55,7 @@ class Connection:
 
 
 def parse_addresses(bootstrap: str) -> tuple[Address, ...]:
-    """`host:port,host,[v6]:port` as pairs; the port is Kafka's where it is left out."""
+    """`host:port,host,[v6]:port` as pairs; the default port is Kafka's."""
     addresses = tuple(parse_address(part.strip()) for part in bootstrap.split(",") if part.strip())
     if not addresses:
         raise ClientError("the bootstrap list is empty", hint="give --bootstrap HOST:PORT")
@@ -76,7 +76,7 @@ def parse_address(text: str) -> Address:
 def _reason(error: OSError) -> str:
     match error:
         case TimeoutError():
-            return "no answer"
+            return "timed out"
         case ConnectionRefusedError():
             return "connection refused"
         case socket.gaierror():

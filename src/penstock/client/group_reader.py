@@ -16,8 +16,8 @@ from penstock.client.reader import poll_batch
 class GroupReader:
     """A member of a group. Use it as a context manager.
 
-    It starts at the committed offsets, at the oldest record where there is none. What the caller marks as read is
-    committed now and then, before a rebalance takes its partition away, and at the end.
+    It starts at the committed offsets, or at the oldest record without one. Offsets that the caller marks as read are
+    committed periodically, before a rebalance revokes their partition, and at the end.
     """
 
     def __init__(

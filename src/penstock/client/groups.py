@@ -1,4 +1,4 @@
-"""Groups of consumers: who is in them, how far they got, and their offsets moved."""
+"""Consumer groups: their members, their committed offsets, and seeks of these."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """One live member and what it reads."""
+    """A member and the partitions assigned to it."""
 
     member_id: str
     client_id: str
@@ -59,21 +59,21 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """So many offsets on, or back where it is negative, from what is committed."""
+    """A target relative to the committed offset; negative is back."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """What a seek does to one partition: from what is committed (None is nothing yet) to another offset."""
+    """The seek of one partition: from its committed offset, None if there is none, to another."""
 
     place: Place
     before: int | None
     after: int
     end: int
     asked: int | None = None
-    """The offset that was asked for, where the partition does not hold it."""
+    """The requested offset, if it is outside the partition's range."""
 
     @property
     def change(self) -> int | None:
@@ -85,13 +85,13 @@ class Move:
 
 
 class NothingCommitted(ClientError):
-    """A shift needs something to shift."""
+    """A shift of a partition without a committed offset."""
 
 
 def plan_moves(
     wanted: Mapping[Place, Position | Shift], committed: Mapping[Place, int], bounds: Mapping[Place, Bounds]
 ) -> tuple[Move, ...]:
-    """The move of each partition, kept inside what the partition holds."""
+    """The move of each partition, clamped to the partition's range."""
     moves: list[Move] = []
     for place, target in sorted(wanted.items()):
         held, before = bounds[place], committed.get(place)
@@ -114,7 +114,7 @@ def plan_moves(
 
 
 class Groups:
-    """The groups of a cluster. Every call either returns what it says or raises `ClientError`."""
+    """The groups of a cluster. Every call returns its result or raises `ClientError`."""
 
     def __init__(self, connection: Connection, seconds_max: float = REQUEST_SECONDS_MAX) -> None:
         self._calls = AdminCalls(connection, seconds_max)
@@ -131,7 +131,7 @@ class Groups:
         return tuple(sorted(listed, key=lambda each: each.name))
 
     def describe(self, name: str) -> GroupInfo:
-        """One group with its members; a group that nobody knows is an error."""
+        """One group with its members; an unknown group is an error."""
         found = self._calls.one(f"cannot describe group {name}", self._client.describe_consumer_groups, [name])
         state = _word(found.state)
         if state == DEAD:
@@ -159,7 +159,7 @@ class Groups:
         return offsets
 
     def commit(self, name: str, offsets: Mapping[Place, int]) -> None:
-        """Put a group without members to other offsets."""
+        """Replace committed offsets of a group without members."""
         doing = f"cannot move group {name}"
         parts = [kafka().TopicPartition(topic, index, offset) for (topic, index), offset in offsets.items()]
         wanted = [kafka().ConsumerGroupTopicPartitions(name, parts)]
@@ -169,7 +169,7 @@ class Groups:
                 raise failure(each.error, f"{doing}: {each.topic} partition {each.partition}")
 
     def delete(self, names: Sequence[str]) -> None:
-        """Forget groups without members, with their offsets."""
+        """Delete groups without members, with their offsets."""
         self._calls.all(f"cannot delete {_listed(names)}", self._client.delete_consumer_groups, list(names))
 
 

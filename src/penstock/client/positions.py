@@ -1,4 +1,4 @@
-"""Places in a partition as people name them, and the offsets they come to."""
+"""Positions in a partition as users name them, and their offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The oldest record held."""
+    """The oldest record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +18,14 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """An offset as it stands in the log."""
+    """An absolute offset."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class BeforeEnd:
-    """So many offsets before the end."""
+    """This many offsets before the end."""
 
     count: int
 
@@ -42,7 +42,7 @@ Position = Beginning | End | At | BeforeEnd | AtTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionRange:
-    """From one place up to another, which is not included; no stop is as far as there is data."""
+    """From one position up to another, exclusive; without a stop, to the end."""
 
     start: Position
     stop: Position | None = None
@@ -54,14 +54,14 @@ class PositionRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What one partition holds: [start, end), and the offsets of the timestamps that were asked for."""
+    """The range of one partition, [start, end), and the offsets of the requested timestamps."""
 
     start: int
     end: int
     by_time: Mapping[int, int]
 
     def offset_of(self, place: Position) -> int:
-        """The offset of a place, moved into what the partition holds."""
+        """The offset of a position, clamped to the partition's range."""
         match place:
             case Beginning():
                 return self.start
@@ -78,7 +78,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What to read of one partition: from `start` up to `stop`, or on and on where that is None."""
+    """The part of one partition to read: from `start` up to `stop`, or without an end if that is None."""
 
     partition: int
     start: int
@@ -90,7 +90,7 @@ class Span:
 
 
 def resolve(wanted: PositionRange, bounds: Mapping[int, Bounds], *, follow: bool) -> tuple[Span, ...]:
-    """The span of each partition. Without `follow`, reading ends at what is the end now."""
+    """The span of each partition. Without `follow`, reading ends at the current end."""
     spans: list[Span] = []
     for partition, held in sorted(bounds.items()):
         stop: int | None

@@ -18,13 +18,13 @@ GROUP_UNUSED = "penstock-cli"
 
 
 class Reader:
-    """Reads what the spans name and stops when each is read. Use it as a context manager.
+    """Reads the spans and stops at the end of the last one. Use it as a context manager.
 
-    It is assigned its partitions and commits nothing; the library wants a group's name all the same.
+    It is assigned its partitions and commits nothing; librdkafka requires a group id nevertheless.
     """
 
     def __init__(self, connection: Connection, spans: Mapping[str, Sequence[Span]], **settings: Any) -> None:
-        """`spans` has those of each topic."""
+        """`spans` are the spans of each topic."""
         connection.check()
         defaults: dict[str, Any] = {
             "group_id": GROUP_UNUSED,
@@ -99,7 +99,7 @@ class Reader:
 
 
 def poll_batch(consumer: Any) -> list[Any]:
-    """Wait for one record, then take what else is there: asking for many at once would wait for all of them."""
+    """Wait for one record, then take all that are available: a call for many would wait for all of them."""
     first = consumer.poll(POLL_SECONDS)
     if first is None:
         return []

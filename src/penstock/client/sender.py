@@ -19,7 +19,7 @@ PROPAGATION_SECONDS_MAX = 5.0
 
 @dataclass(slots=True)
 class Delivered:
-    """What one partition has acknowledged."""
+    """The acknowledged records of one partition."""
 
     count: int = 0
     first: int = -1
@@ -27,19 +27,19 @@ class Delivered:
 
     def add(self, offset: int | None) -> None:
         self.count += 1
-        # With acks=0 nobody says where a record went.
+        # With acks=0 a record has no offset.
         if offset is not None and offset >= 0:
             self.first = offset if self.first < 0 else min(self.first, offset)
             self.last = max(self.last, offset)
 
 
 class Sender:
-    """A producer that counts what was acknowledged, by partition, and keeps the first failure."""
+    """A producer that counts acknowledged records by partition, and keeps the first failure."""
 
     def __init__(
         self, connection: Connection, *, watch: Callable[[float], None] | None = None, **settings: Any
     ) -> None:
-        """`watch` is told the seconds from `send` to the acknowledgement of each record."""
+        """`watch` is called with the seconds from `send` to the acknowledgement of each record."""
         connection.check()
         defaults = {
             "message_timeout_ms": int(DELIVERY_SECONDS_MAX * 1000),
@@ -57,7 +57,7 @@ class Sender:
 
     @property
     def waiting(self) -> int:
-        """Records handed over and not yet answered."""
+        """Records sent and not yet acknowledged."""
         return len(self._producer)
 
     def send(
@@ -70,7 +70,7 @@ class Sender:
         timestamp_ms: int = 0,
         headers: Sequence[Header] = (),
     ) -> None:
-        """Hand over one record; waits while the queue is full, and raises what can be known at once."""
+        """Queue one record; waits while the queue is full, and raises errors that are known at once."""
         while True:
             try:
                 self._producer.produce(
@@ -93,7 +93,7 @@ class Sender:
             self._producer.poll(0)
 
     def flush(self) -> None:
-        """Wait for every response; raise the first failure, saying how many there were."""
+        """Wait for every acknowledgement; raises the first failure, with the number of failures."""
         left = self._producer.flush(DELIVERY_SECONDS_MAX + PROPAGATION_SECONDS_MAX)
         if self.first_failure is not None:
             raise ClientError(
@@ -102,7 +102,7 @@ class Sender:
                 name=self.first_failure.name,
             )
         if left:
-            raise ClientError(f"{left} of {self._sent} not answered within {DELIVERY_SECONDS_MAX:g} s")
+            raise ClientError(f"{left} of {self._sent} not acknowledged within {DELIVERY_SECONDS_MAX:g} s")
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:

@@ -1,4 +1,4 @@
-"""Transactions: which there are, what each has touched, and those that hang because nobody will end them."""
+"""Transactions: lists them, describes them, and finds those that hang because no coordinator will end them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionListing:
-    """A transactional id as the list of a coordinator has it."""
+    """A transactional id in a coordinator's list."""
 
     transactional_id: str
     producer_id: int
@@ -33,7 +33,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionInfo:
-    """A transactional id and what its transaction has touched; `started_ms` is None where it never began one."""
+    """A transactional id and the partitions of its transaction; `started_ms` is None without a transaction."""
 
     transactional_id: str
     state: str
@@ -50,7 +50,7 @@ class TransactionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
-    """A transaction that a partition waits for: what follows it is not stable."""
+    """An open transaction of a partition: it holds back the last stable offset."""
 
     place: Place
     producer_id: int
@@ -62,7 +62,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangingTransaction:
-    """One that no coordinator will end, and why that is known."""
+    """A transaction that no coordinator will end, and the evidence."""
 
     transaction: OpenTransaction
     transactional_id: str | None
@@ -70,7 +70,7 @@ class HangingTransaction:
 
 
 class Transactions:
-    """The transactions of a cluster. Every call either returns what it says or raises `ClientError`."""
+    """The transactions of a cluster. Every call returns its result or raises `ClientError`."""
 
     def __init__(self, connection: Connection, seconds_max: float = REQUEST_SECONDS_MAX) -> None:
         self._connection = connection
@@ -82,7 +82,7 @@ class Transactions:
     def list(
         self, *, states: Sequence[str] = (), producer_ids: Sequence[int] = (), duration_ms_min: int = ANY_DURATION
     ) -> tuple[TransactionListing, ...]:
-        """Every transactional id that any coordinator keeps, by name; filtered where filters are given."""
+        """The transactional ids of all coordinators that pass the filters, by name."""
         with self._calls() as calls:
             return self._listed(calls, states=states, producer_ids=producer_ids, duration_ms_min=duration_ms_min)
 
@@ -114,7 +114,7 @@ class Transactions:
         return tuple(sorted(found, key=lambda each: each.transactional_id))
 
     def describe(self, transactional_id: str) -> TransactionInfo:
-        """One transactional id; one that nobody keeps is an error."""
+        """One transactional id; an unknown one is an error."""
         with self._calls() as calls:
             found = self._described(calls, transactional_id)
         if found is None:
@@ -143,7 +143,7 @@ class Transactions:
         )
 
     def open(self, topics: Iterable[str] | None) -> tuple[OpenTransaction, ...]:
-        """The open transactions in the partitions of these topics; of all there are, with None."""
+        """The open transactions in the partitions of these topics, or of all topics with None."""
         with self._calls() as calls:
             return self._open(calls, calls.cluster(topics))
 
@@ -166,9 +166,9 @@ class Transactions:
         return tuple(sorted(found, key=lambda each: (each.place, each.start_offset)))
 
     def hanging(self, topics: Iterable[str] | None, *, now_ms: int, age_ms_min: int) -> tuple[HangingTransaction, ...]:
-        """Transactions that are open in a partition, untouched for so long, and that no coordinator has there.
+        """Transactions open in a partition, without a record for `age_ms_min`, that no coordinator has there.
 
-        A transaction younger than that may only be on its way: its end is written to its partitions one by one.
+        A younger transaction may be ending: its markers are written to its partitions one by one.
         """
         with self._calls() as calls:
             old = [
@@ -204,7 +204,7 @@ class Transactions:
         return name, None
 
     def abort(self, transaction: OpenTransaction) -> None:
-        """Write the marker that ends a transaction in one partition as aborted, whatever its coordinator says."""
+        """Write an abort marker to one partition, without asking the transaction's coordinator."""
         topic, partition = transaction.place
         doing = f"cannot abort the transaction in {topic} partition {partition}"
         marker = write_txn_markers.WritableTxnMarker(
@@ -212,7 +212,7 @@ class Transactions:
             producer_epoch=transaction.producer_epoch,
             transaction_result=False,
             topics=[write_txn_markers.WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
-            # Nobody has written a marker of this producer yet where it is -1; zero is the first coordinator's.
+            # It is -1 before the first marker of this producer; coordinator epochs begin at 0.
             coordinator_epoch=max(transaction.coordinator_epoch, 0),
         )
         with self._calls() as calls:

@@ -32,14 +32,14 @@ class PartitionLeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """The brokers, and who leads what."""
+    """The brokers, and the leader of each partition."""
 
     brokers: Mapping[int, Address]
     leaders: tuple[PartitionLeader, ...]
 
 
 class WireCalls:
-    """Connections to the brokers of a cluster. Every call either returns a response or raises `ClientError`."""
+    """Connections to the brokers of a cluster. Every call returns a response or raises `ClientError`."""
 
     def __init__(self, connection: Connection, seconds_max: float = REQUEST_SECONDS_MAX) -> None:
         if not speaks_plaintext(connection):
@@ -62,7 +62,7 @@ class WireCalls:
             sock.close()
 
     def cluster(self, topics: Iterable[str] | None = ()) -> ClusterView:
-        """Every broker, and the leaders of these topics; of all there are, with None."""
+        """Every broker, and the leaders of these topics, or of all topics with None."""
         wanted = None if topics is None else [metadata.MetadataRequestTopic(name=name) for name in topics]
         request = metadata.Request(topics=wanted, allow_auto_topic_creation=False)
         doing = "cannot look at the cluster"
@@ -79,7 +79,7 @@ class WireCalls:
         )
 
     def coordinator(self, transactional_id: str) -> Address:
-        """Which broker keeps this transactional id."""
+        """The address of the coordinator of this transactional id."""
         request = find_coordinator.Request(key=transactional_id, key_type=COORDINATOR_OF_TRANSACTIONS)
         doing = f"cannot find the coordinator of {transactional_id}"
         response = self._of_anyone(doing, find_coordinator, FIND_COORDINATOR_VERSION, request)
@@ -87,7 +87,7 @@ class WireCalls:
         return response.host, response.port
 
     def _of_anyone(self, doing: str, api: ModuleType, version: int, request: Any) -> Any:
-        """The response of the first address that gives one."""
+        """The response of the first bootstrap address that responds."""
         failed: ClientError | None = None
         for address in self._bootstrap:
             try:
@@ -98,7 +98,7 @@ class WireCalls:
         raise failed
 
     def ask(self, doing: str, address: Address, api: ModuleType, version: int, request: Any) -> Any:
-        """One request, one response, of the generated module of an API."""
+        """Send one request of a generated API module and return its response."""
         try:
             if address not in self._links:
                 sock = socket.create_connection(address, timeout=self._seconds_max)
@@ -116,12 +116,12 @@ class WireCalls:
 
 
 def speaks_plaintext(connection: Connection) -> bool:
-    """Whether a connection of our own can be used: this module knows neither TLS nor SASL."""
+    """Whether this module can connect: it has neither TLS nor SASL."""
     return connection.properties.get("security.protocol", PLAINTEXT).lower() == PLAINTEXT
 
 
 def refuse(doing: str, code: int) -> None:
-    """Raise what an error code of a response means."""
+    """Raise the error of a response's error code."""
     if code:
         raise failure(kafka().KafkaError(code), doing)
 

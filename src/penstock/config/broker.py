@@ -60,7 +60,11 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
     )
     delete_topic_enable: bool = key("delete.topic.enable", True, Kind.BOOLEAN, doc="Whether topics can be deleted.")
     background_threads: int = key(
-        "background.threads", 2, Kind.INT, minimum=1, doc="Threads for disk work that must not hold up the event loop."
+        "background.threads",
+        2,
+        Kind.INT,
+        minimum=1,
+        doc="Threads for disk work that must not block the event loop; a broker has at least 4.",
     )
     log_level: str = key(
         "log.level",
@@ -82,8 +86,8 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         256 * 1024 * 1024,
         Kind.LONG,
         minimum=1024 * 1024,
-        doc="Bytes of decompressed records that all requests together may hold, to validate compressed batches and to "
-        "find offsets by timestamp. Work that needs more waits.",
+        doc="Bytes of decompressed records that the threads of all requests together may hold, to validate large "
+        "compressed batches and to find offsets by timestamp. Work that needs more waits.",
     )
 
     given: Mapping[str, str] = field(default_factory=no_settings)
@@ -106,7 +110,7 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         given_broker: Mapping[str, str] = NO_SETTINGS,
         warnings: tuple[str, ...] = (),
     ) -> "BrokerConfig":
-        """Build a config from texts. An unknown name is a `KeyError`: the loader has already rejected those."""
+        """Build a config from texts. An unknown name is a `KeyError`: the loader has rejected or dropped those."""
         started = cls(given=dict(given), warnings=warnings, **read_settings(given))
         if not given_cluster and not given_broker:
             started.check()

@@ -81,7 +81,7 @@ class GroupConfig:
         "read_uncommitted",
         Kind.STRING,
         choices=ISOLATION_LEVELS,
-        doc="Whether records of open transactions are delivered.",
+        doc="Whether records of open and aborted transactions are delivered.",
     )
     share_partition_max_record_locks: int = key(
         "share.partition.max.record.locks",

@@ -110,7 +110,8 @@ class LogDefaults:
         "log.retention.hours",
         RETENTION_HOURS_DEFAULT,
         Kind.INT,
-        doc="How long records are kept, if neither log.retention.ms nor log.retention.minutes is set.",
+        doc="How long records are kept, if neither log.retention.ms nor log.retention.minutes is set. The default is "
+        "two weeks; Kafka's is one.",
     )
     log_retention_minutes: int | None = key(
         "log.retention.minutes",
@@ -149,7 +150,7 @@ class LogDefaults:
         Kind.LONG,
         minimum=0,
         mode=LIVE,
-        doc="Pause of the cleaner if there is no log to clean.",
+        doc="Pause of the cleaner between two rounds over the compacted logs.",
     )
     log_cleaner_dedupe_buffer_size: int = key(
         "log.cleaner.dedupe.buffer.size",

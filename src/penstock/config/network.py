@@ -211,7 +211,8 @@ class NetworkKeys:
         "request.timeout.ms",
         30_000,
         Kind.INT,
-        doc="How long a request to a transaction coordinator waits for its records to be committed.",
+        doc="How long a request to a transaction coordinator, or one that writes transaction markers, waits for its "
+        "records to be committed.",
     )
     max_request_partition_size_limit: int = key(
         "max.request.partition.size.limit",

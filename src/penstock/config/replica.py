@@ -97,7 +97,7 @@ class ReplicaKeys:
         "controlled.shutdown.enable",
         True,
         Kind.BOOLEAN,
-        doc="Whether a stopping broker hands its partitions over first.",
+        doc="Whether a stopping broker moves its leaderships to other brokers first.",
     )
     broker_session_timeout_ms: int = key(
         "broker.session.timeout.ms",

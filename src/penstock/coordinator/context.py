@@ -324,7 +324,7 @@ class CoordinatorContext(ABC, Generic[S]):
             self._run(job)
 
     def _refuse(self, steps: Sequence[Step], error: BrokerError) -> None:
-        """The append failed: the decisions are void, and their requests fail with a retriable error."""
+        """The append failed: the decisions are void, and their requests fail with the coordinator's error for it."""
         if not self._refusing:
             self._refusing = True
             self._log.warning(

@@ -508,7 +508,7 @@ class Connection:
         except Exception as error:
             self.fail(error)
         except BaseException:
-            # Cancelled: the request will never be answered, so nothing behind it may be.
+            # Cancelled: the request gets no response, so no later request may get one.
             self.close("a request was cancelled")
             raise
 

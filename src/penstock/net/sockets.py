@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from penstock.net.reply import FileRange
 from penstock.net.transport import Acceptor, Bytes, Transport
 
+CONNECT_S = 10.0
+"""How long one address of a peer is tried, as Kafka's `socket.connection.setup.timeout.ms`; the kernel would try for
+minutes, with a descriptor for each attempt."""
+
 
 class SocketTransport:
     """A `Transport` over a connected stream socket, which it owns. `receive_into` and `send` are the socket's own."""
@@ -58,6 +62,12 @@ class SocketTransport:
         return self._fd
 
     def close(self) -> None:
+        if self._sock.fileno() < 0:
+            # The descriptor may belong to another connection by now.
+            return
+        # A loop that is not told so keeps the descriptor's callbacks, and does not watch the next socket that has it.
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
         self._sock.close()
 
 
@@ -113,6 +123,8 @@ class SocketAcceptor:
 class SocketNetwork:
     """The `Network` of this machine. Transports belong to the event loop that runs when they are made."""
 
+    connect_s: float = CONNECT_S
+
     def bind(self, host: str, port: int) -> Acceptor:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -131,12 +143,21 @@ class SocketNetwork:
         loop = asyncio.get_running_loop()
         failure = OSError(f"{host} has no address")
         for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            sock = socket.socket(family, kind, protocol)
+            try:
+                # Refused where the name has an IPv6 address and this machine has no IPv6.
+                sock = socket.socket(family, kind, protocol)
+            except OSError as error:
+                failure = error
+                continue
             try:
                 sock.setblocking(False)
-                await loop.sock_connect(sock, address)
+                async with asyncio.timeout(self.connect_s):
+                    await loop.sock_connect(sock, address)
                 send_at_once(sock)
                 return SocketTransport(sock, loop)
+            except TimeoutError:
+                sock.close()
+                failure = TimeoutError(f"{address[0]} did not respond within {self.connect_s:g} s")
             except OSError as error:
                 sock.close()
                 failure = error

@@ -52,7 +52,9 @@ class Transport(Protocol):
         """Why the peer is known to be gone, found without taking bytes from it; None while it seems to be there."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection and call back no more. Closing again does nothing."""
+        ...
 
 
 class Acceptor(Protocol):

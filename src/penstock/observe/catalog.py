@@ -26,7 +26,7 @@ LOOP_LAG_SECONDS = histogram(
 LOOP_LAG_SECONDS_MAX = gauge("penstock_loop_lag_seconds_max", "The longest such delay since the last scrape.")
 
 # Requests
-REQUESTS = counter("penstock_requests_total", "Responses sent, by API and version.", "api", "version")
+REQUESTS = counter("penstock_requests_total", "Requests handled, by API and version.", "api", "version")
 REQUEST_SECONDS = histogram(
     "penstock_request_seconds",
     "How long a request kept the event loop busy; waiting for data, replicas or disk is not counted.",
@@ -35,7 +35,7 @@ REQUEST_SECONDS = histogram(
 REQUEST_ERRORS = counter("penstock_request_errors_total", "Error codes sent in responses.", "api", "error")
 REQUESTS_REFUSED = counter(
     "penstock_requests_refused_total",
-    "Frames that could not be parsed; their connection was closed without a response.",
+    "Frames that are malformed or not served; their connection was closed without a response.",
     "reason",
 )
 FETCHES_WAITING = gauge("penstock_fetches_waiting", "Fetch requests that wait for data.")
@@ -60,7 +60,7 @@ NETWORK_BYTES_OUT = counter("penstock_network_bytes_out_total", "Bytes written t
 
 # Topics
 TOPIC_BYTES_IN = counter("penstock_topic_bytes_in_total", "Bytes of record batches appended.", "topic")
-TOPIC_BYTES_OUT = counter("penstock_topic_bytes_out_total", "Bytes of record batches sent to consumers.", "topic")
+TOPIC_BYTES_OUT = counter("penstock_topic_bytes_out_total", "Bytes of record batches in Fetch responses.", "topic")
 TOPIC_RECORDS_IN = counter("penstock_topic_records_in_total", "Records appended.", "topic")
 TOPIC_PRODUCE_REFUSED = counter("penstock_topic_produce_refused_total", "Record batches rejected.", "topic")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -16,14 +17,19 @@ from types import ModuleType
 from typing import Any
 
 from penstock.model.deferred import Deferred
-from penstock.model.timers import Timers
+from penstock.model.timers import Timer, Timers
 from penstock.net.transport import Network, Transport
 from penstock.wire.channel import Channel, ProtocolViolation, Response, VersionUnsupported
-from penstock.wire.primitives import Malformed
 
 REQUESTS_WAITING_MAX = 1_000
 """Requests to one broker for one purpose that are not sent yet."""
+SETUP_MS = 10_000
+"""How long a connection may take until it is ready, as Kafka's `socket.connection.setup.timeout.ms`. Requests that wait
+for it have timeouts of their own, but each ends only one wait: without this bound, a peer that accepts and never
+responds would keep its connection for as long as new requests join the queue."""
 RECEIVE_BYTES = 256 * 1024
+SEND_BYTES = 256 * 1024
+"""Bytes offered to the transport at once: what it does not take is copied again."""
 SOFTWARE_NAME = "penstock-broker"
 
 
@@ -66,7 +72,8 @@ class Peers:
     """Every connection from this broker to others.
 
     `address_of` gives where a broker is in its present life, or None while it is not registered. `spawn` starts a task
-    that ends with the broker.
+    that ends with the broker. `on_bug` gets exceptions of consumers and encoders: they must not affect the requests of
+    others, nor the code that happens to call in.
     """
 
     def __init__(
@@ -78,6 +85,7 @@ class Peers:
         address_of: Callable[[int], PeerAddress | None],
         client_id: str,
         version: str,
+        on_bug: Callable[[str, BaseException], None],
     ) -> None:
         self.network = network
         self.timers = timers
@@ -85,6 +93,7 @@ class Peers:
         self._address_of = address_of
         self.client_id = client_id
         self.version = version
+        self._on_bug = on_bug
         self.links: dict[tuple[int, Purpose], _Link] = {}
         self._closed = False
 
@@ -103,17 +112,23 @@ class Peers:
         After `timeout_ms` the connection is closed: a response that is late would be taken for that to the next
         request. `timeout_ms` counts from here, and connecting is a part of it.
         """
-        address = self._address_of(broker_id)
-        if self._closed or address is None:
-            return _failed(NotSent(f"broker {broker_id} is not registered"))
         key = (broker_id, purpose)
-        link = self.links.get(key)
-        if link is not None and link.address != address:
+        while True:
+            address = self._address_of(broker_id)
+            if self._closed or address is None:
+                return _failed(NotSent(f"broker {broker_id} is not registered"))
+            link = self.links.get(key)
+            if link is None or link.address == address:
+                break
+            # The consumers of what fails may send requests or close all connections, so everything is looked up again.
             link.close(f"broker {broker_id} has registered again")
-            link = None
-        if link is None:
-            link = self.links[key] = _Link(self, key, address)
-        return link.send(_Request(api, request, version_max, Deferred()), timeout_ms)
+        wanted = _Request(api, request, version_max, Deferred())
+        if link is not None:
+            return link.send(wanted, timeout_ms)
+        link = self.links[key] = _Link(self, key, address)
+        result = link.send(wanted, timeout_ms)
+        link.start()
+        return result
 
     def drop_stale(self) -> None:
         """Close the connections to former lives of brokers; called when registrations change."""
@@ -130,6 +145,11 @@ class Peers:
     @property
     def connections(self) -> int:
         return len(self.links)
+
+    def report(self, error: Exception) -> None:
+        """Report a bug. A report that fails must not affect other requests either."""
+        with suppress(Exception):
+            self._on_bug("peers", error)
 
 
 class _Link:
@@ -150,7 +170,21 @@ class _Link:
         self._closed = False
         self._ready = False
         """Whether the peer's versions are known, so that requests may be sent."""
-        peers.spawn(self._connect())
+        self._setup: Timer | None = None
+        """Closes the connection unless it is ready by then."""
+
+    def start(self) -> None:
+        """Connect. A task group that is shutting down starts no task."""
+        self._setup = self._peers.timers.after_ms(SETUP_MS, self._setup_expired)
+        connecting = self._connect()
+        try:
+            self._peers.spawn(connecting)
+        except RuntimeError:
+            connecting.close()
+            self.close("this broker is stopping")
+
+    def _setup_expired(self) -> None:
+        self.close(f"the connection to broker {self._key[0]} was not ready within {SETUP_MS} ms")
 
     def send(self, request: _Request, timeout_ms: float) -> Deferred[Any]:
         if len(self._waiting) >= REQUESTS_WAITING_MAX:
@@ -178,15 +212,23 @@ class _Link:
     async def _connect(self) -> None:
         try:
             transport = await self._peers.network.connect(self.address.host, self.address.port)
-        except OSError as error:
+        except Exception as error:
+            # Not only `OSError`: a name that is no host name raises `UnicodeError`, for one.
             self.close(f"cannot connect to broker {self._key[0]}: {error}")
             return
+        except BaseException:
+            self.close("this broker is stopping")
+            raise
         if self._closed:
             transport.close()
             return
         self._transport = transport
         self._sent.append(None)
-        transport.on_readable(self._on_readable)
+        try:
+            transport.on_readable(self._on_readable)
+        except Exception as error:
+            self._broken(error)
+            return
         self._write(self._channel.versions_request(software_name=SOFTWARE_NAME, software_version=self._peers.version))
 
     def _send_waiting(self) -> None:
@@ -196,7 +238,12 @@ class _Link:
                 version = self._channel.version(request.api, request.version_max)
                 frame = self._channel.request(request.api, version, request.body)
             except VersionUnsupported as error:
-                request.result.fail(NotSent(f"broker {self._key[0]} has {error}"))
+                self._fail(request, NotSent(f"broker {self._key[0]} has {error}"))
+                continue
+            except Exception as error:
+                # A request that cannot be encoded: the caller of this may be the consumer of another request.
+                self._peers.report(error)
+                self._fail(request, NotSent(f"{request.api.NAME} cannot be encoded: {error}"))
                 continue
             self._sent.append(request)
             self._write(frame)
@@ -215,13 +262,13 @@ class _Link:
             return
         try:
             while self._out:
-                sent = transport.send(bytes(self._out))
+                sent = transport.send(self._out[:SEND_BYTES])
                 del self._out[:sent]
         except (BlockingIOError, InterruptedError):
             transport.on_writable(self._on_writable)
             return
-        except OSError as error:
-            self.close(f"broker {self._key[0]}: {error}")
+        except Exception as error:
+            self._broken(error)
             return
         transport.on_writable(None)
 
@@ -233,31 +280,60 @@ class _Link:
             size = transport.receive_into(self._buffer)
         except (BlockingIOError, InterruptedError):
             return
-        except OSError as error:
-            self.close(f"broker {self._key[0]}: {error}")
+        except Exception as error:
+            self._broken(error)
             return
         if not size:
             self.close(f"broker {self._key[0]} closed the connection")
             return
         try:
-            for response in self._channel.feed(self._buffer[:size]):
-                if self._transport is not transport:
-                    # The consumer of the response before this one has closed the connection.
-                    return
+            responses = self._channel.feed(self._buffer[:size])
+            for response in responses:
                 self._take(response)
-        except (ProtocolViolation, Malformed) as error:
+                if self._transport is not transport:
+                    # The consumer of this response has closed the connection.
+                    return
+        except ProtocolViolation as error:
             self.close(f"broker {self._key[0]}: {error}")
 
     def _take(self, response: Response) -> None:
-        request = self._sent.popleft()
+        request = self._sent[0]
         if request is None:
             code = self._channel.learn_versions(response)
             if code:
                 raise ProtocolViolation(f"error {code} to ApiVersions")
-            self._ready = True
-        elif request.result.waiting:
-            request.result.resolve(response.decode(request.api))
+            self._sent.popleft()
+            self._become_ready()
+        else:
+            try:
+                value = response.decode(request.api)
+            except Exception as error:
+                raise ProtocolViolation(f"a response to {request.api.NAME} cannot be decoded: {error}") from error
+            self._sent.popleft()
+            if request.result.waiting:
+                try:
+                    request.result.resolve(value)
+                except Exception as error:
+                    self._peers.report(error)
         self._send_waiting()
+
+    def _broken(self, error: Exception) -> None:
+        """Close because the transport failed; an error that no transport may raise is reported too."""
+        if not isinstance(error, OSError):
+            self._peers.report(error)
+        self.close(f"broker {self._key[0]}: {error}")
+
+    def _become_ready(self) -> None:
+        self._ready = True
+        if self._setup is not None:
+            self._setup.cancel()
+
+    def _fail(self, request: _Request, failure: PeerUnavailable) -> None:
+        if request.result.waiting:
+            try:
+                request.result.fail(failure)
+            except Exception as error:
+                self._peers.report(error)
 
     def close(self, reason: str) -> None:
         """Let go of the connection; every request on it fails."""
@@ -266,18 +342,22 @@ class _Link:
         self._closed = True
         if self._peers.links.get(self._key) is self:
             del self._peers.links[self._key]
+        if self._setup is not None:
+            self._setup.cancel()
         if self._transport is not None:
-            self._transport.close()
+            try:
+                self._transport.close()
+            except Exception as error:
+                self._peers.report(error)
             self._transport = None
+        self._out.clear()
         sent, waiting = [each for each in self._sent if each is not None], list(self._waiting)
         self._sent.clear()
         self._waiting.clear()
         for request in sent:
-            if request.result.waiting:
-                request.result.fail(PeerUnavailable(reason))
+            self._fail(request, PeerUnavailable(reason))
         for request in waiting:
-            if request.result.waiting:
-                request.result.fail(NotSent(reason))
+            self._fail(request, NotSent(reason))
 
 
 def _failed(error: Exception) -> Deferred[Any]:

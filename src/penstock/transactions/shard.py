@@ -74,7 +74,7 @@ class TxnShard:
         self._coordinator_epoch = coordinator_epoch
         self._transactions: dict[str, Transaction] = {}
         self._open: dict[str, None] = {}
-        """The ids with an ongoing transaction, in the order in which these began."""
+        """The ids with an ongoing transaction, in the order in which the shard first applied one."""
         self._late_check_set = False
 
     # Decisions

@@ -64,7 +64,7 @@ class Response:
 
 
 class Channel:
-    """One connection's requests and responses. Whoever owns the socket calls in; nothing here waits."""
+    """One connection's requests and responses. The owner of the socket calls it; no method waits."""
 
     __slots__ = ("_client_id", "_pipeline_max", "_received", "_response_bytes_max", "_sent_last", "pending", "versions")
 

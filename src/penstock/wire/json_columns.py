@@ -383,7 +383,7 @@ class JsonScanner:
         return pos
 
     def read_value(self, column: JsonColumn) -> bool:
-        """Append the next value. False if it is not of the column's type; the column is then undefined."""
+        """Append the next value. False if it is not of the column's type; what it appended is then undefined."""
         self.skip_space()
         if self.pos >= self.end:
             return False
@@ -624,7 +624,7 @@ class JsonScanner:
         return True
 
     def read_time(self, kind: int) -> bool:
-        """A date or timestamp in ISO 8601 form, at the opening quote."""
+        """A date as YYYY-MM-DD, or a timestamp: a date, with or without a time. Starts at the opening quote."""
         begin = self.pos + 1
         end = self.plain_end(begin)
         if end >= self.end or self.data[end] != 0x22 or end - begin < 10:

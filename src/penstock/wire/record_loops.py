@@ -22,7 +22,7 @@ _USUAL_HEAD_BYTES = 16
 """More than the fields before the key of a record on the fast path, which reads them without bounds checks."""
 
 _USUAL_TAIL_BYTES = 2
-"""The longest value of a record on the fast path."""
+"""The most bytes of the length of a value on the fast path."""
 
 _RECORD_HEAD_BYTES = 21
 """The largest size of a record's length, attributes, timestamp delta and offset delta."""

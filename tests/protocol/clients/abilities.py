@@ -130,7 +130,7 @@ class GroupMember(Protocol):
 
 
 class Owners(Protocol):
-    """Is told by members when partitions are assigned to them and revoked from them."""
+    """Notified by members when partitions are assigned to them and revoked from them."""
 
     def take(self, member: GroupMember, places: Sequence[Place]) -> None: ...
     def give(self, member: GroupMember, places: Sequence[Place]) -> None: ...

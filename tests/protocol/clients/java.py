@@ -1,6 +1,6 @@
 """Apache Kafka's own tools, from its jars: the Java clients with their default settings.
 
-The Java producer is idempotent and waits for all replicas unless told otherwise.
+The Java producer is idempotent and waits for all replicas by default.
 """
 
 from __future__ import annotations

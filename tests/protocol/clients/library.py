@@ -61,7 +61,7 @@ def with_every_client(*abilities: type[Any], each: str | None = None, among: Seq
 
 def _cases(abilities: Sequence[type[Any]], each: str | None, among: Sequence[Kind]) -> Iterator[Any]:
     for kind in among:
-        # A protocol that adds nothing but a promise is told from others by its name alone.
+        # A protocol that adds nothing but a promise is distinguished from others by its name alone.
         if not all(ability in kind.adapter.__mro__ for ability in abilities):
             continue
         if each is None:

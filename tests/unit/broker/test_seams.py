@@ -51,7 +51,7 @@ REAL = ("penstock.broker.process", "penstock.metadata.embedded", "penstock.net.s
 """Parts of the operating system that only a process gives to its broker."""
 
 ORDERLESS = frozenset({"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"})
-"""What gives the same result whatever order it is given."""
+"""Calls whose result does not depend on the order of their argument."""
 
 
 def file_of(module: str) -> Path | None:

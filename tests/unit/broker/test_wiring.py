@@ -13,7 +13,8 @@ from penstock.broker.descriptors import divide
 from penstock.broker.wiring import Broker
 from penstock.config.load import load
 from penstock.metadata.embedded import EmbeddedSource
-from penstock.metadata.store import StoreSource
+from penstock.metadata.records import BrokerState
+from penstock.metadata.store import MetadataStore, StoreSource, StoreUnavailable
 from penstock.model.clock import SystemClock, SystemRandomness
 from penstock.model.threads import ThreadPool
 from penstock.net.sockets import SocketNetwork
@@ -100,3 +101,44 @@ def test_a_start_that_fails_releases_its_ports() -> None:
             network.bound[0].listen(1, lambda: None)
 
     asyncio.run(scenario())
+
+
+def test_a_start_that_fails_after_the_logs_are_loaded_releases_their_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, network, notes = MemDisk(), NotedNetwork(), Notes()
+
+    async def unavailable(metadata: MetadataStore, broker: BrokerState) -> None:
+        raise StoreUnavailable("the metadata store cannot be written")
+
+    async def refused_start() -> None:
+        with pytest.raises(StoreUnavailable):
+            await broker(disk, network, EmbeddedSource(tmp_path), notes).serve(asyncio.Event())
+
+    async def start_and_stop() -> None:
+        stop = asyncio.Event()
+        stop.set()
+        await broker(disk, network, EmbeddedSource(tmp_path), notes).serve(stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.broker.wiring.register", unavailable)
+        asyncio.run(refused_start())
+    asyncio.run(start_and_stop())
+
+    assert len(notes.named("directory_loaded")) == 2
+    assert ".kafka_cleanshutdown" in disk.list_directory(HOME)
+
+
+def test_a_stop_that_is_requested_while_the_broker_starts_releases_its_ports_and_stops_clean(tmp_path: Path) -> None:
+    disk, network, notes = MemDisk(), NotedNetwork(), Notes()
+
+    async def scenario() -> None:
+        stop = asyncio.Event()
+        stop.set()
+        await broker(disk, network, EmbeddedSource(tmp_path), notes).serve(stop)
+        assert await refused(network)
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(scenario())
+
+    assert ".kafka_cleanshutdown" in disk.list_directory(HOME)

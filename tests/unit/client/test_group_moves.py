@@ -22,7 +22,7 @@ HELD = Bounds(start=100, end=200, by_time={5: 150, 9: -1})
         (Shift(count=15), 175),
     ],
 )
-def test_a_group_is_moved_to_where_it_is_told(target: Position | Shift, after: int) -> None:
+def test_a_move_goes_to_the_requested_position(target: Position | Shift, after: int) -> None:
     [move] = plan_moves({PLACE: target}, {PLACE: 160}, {PLACE: HELD})
 
     assert move == Move(place=PLACE, before=160, after=after, end=200)
@@ -30,7 +30,7 @@ def test_a_group_is_moved_to_where_it_is_told(target: Position | Shift, after: i
 
 
 @pytest.mark.parametrize("target", [At(7), At(999), Shift(count=-1_000), Shift(count=1_000)])
-def test_an_offset_that_is_not_held_becomes_the_nearest_and_is_told(target: Position | Shift) -> None:
+def test_an_offset_out_of_range_becomes_the_nearest_and_is_reported(target: Position | Shift) -> None:
     [move] = plan_moves({PLACE: target}, {PLACE: 160}, {PLACE: HELD})
 
     assert move.after in (100, 200)
@@ -46,7 +46,7 @@ def test_a_partition_without_a_commit_can_be_given_one_but_not_be_shifted() -> N
 
 
 @given(st.integers(0, 1_000), st.integers(0, 1_000), st.integers(0, 2_000), st.integers(-3_000, 3_000))
-def test_no_shift_leaves_what_is_held(start: int, length: int, committed: int, by: int) -> None:
+def test_every_shift_stays_within_the_range(start: int, length: int, committed: int, by: int) -> None:
     held = Bounds(start=start, end=start + length, by_time={})
 
     [move] = plan_moves({PLACE: Shift(count=by)}, {PLACE: committed}, {PLACE: held})

@@ -36,7 +36,7 @@ HELD = Bounds(start=100, end=200, by_time={5: 150, 9: -1, 1: 100})
         (AtTime(1), 100),
     ],
 )
-def test_a_position_comes_to_an_offset_that_is_held(place: Position, offset: int) -> None:
+def test_a_position_resolves_to_an_offset_within_the_range(place: Position, offset: int) -> None:
     assert HELD.offset_of(place) == offset
 
 
@@ -47,7 +47,7 @@ def test_without_a_stop_reading_ends_at_the_present_end_or_never() -> None:
     assert resolve(wanted, {0: HELD}, follow=True) == (Span(partition=0, start=100, stop=None),)
 
 
-def test_a_range_is_taken_in_each_partition_and_may_be_empty() -> None:
+def test_a_range_is_resolved_in_each_partition_and_may_be_empty() -> None:
     other = Bounds(start=0, end=5, by_time={})
 
     spans = resolve(PositionRange(start=At(120), stop=At(130)), {1: other, 0: HELD}, follow=False)
@@ -74,7 +74,7 @@ def test_the_times_to_look_up_are_those_that_are_named() -> None:
         st.builds(BeforeEnd, st.integers(min_value=0, max_value=2000)),
     ),
 )
-def test_no_position_leaves_what_is_held(start: int, length: int, place: Position) -> None:
+def test_every_position_is_within_the_range(start: int, length: int, place: Position) -> None:
     held = Bounds(start=start, end=start + length, by_time={})
 
     assert held.start <= held.offset_of(place) <= held.end
@@ -95,7 +95,7 @@ def test_an_address_is_read(text: str, address: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ":", "h:0", "h:65536", "h:x", ":9092"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_rejected(text: str) -> None:
     with pytest.raises(ClientError):
         parse_addresses(text)
 

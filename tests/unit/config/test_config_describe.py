@@ -35,7 +35,7 @@ def test_a_dynamic_broker_setting_applies_to_topics() -> None:
     assert broker.topic_defaults.retention_ms == 5
 
 
-def test_a_synonym_in_hours_is_described_in_milliseconds() -> None:
+def test_a_value_from_a_synonym_in_hours_is_in_milliseconds() -> None:
     broker = BrokerConfig.from_settings({"log.retention.hours": "2"})
     (entry,) = describe_topic({}, broker, ["retention.ms"])
     assert (entry.value, entry.source) == ("7200000", Source.STATIC_BROKER_CONFIG)

@@ -137,7 +137,7 @@ def test_a_listener_with_an_unmapped_name_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.9", "127.255.255.254", "::1", "::ffff:127.0.0.1"])
-def test_loopback_addresses_are_loopback(address: str) -> None:
+def test_loopback_addresses_are_recognized(address: str) -> None:
     assert is_loopback(address)
 
 

@@ -284,7 +284,7 @@ def test_the_protocol_that_most_members_prefer_and_all_support_is_chosen() -> No
     assert {client.joined.protocol for client in clients} == {"range"}
 
 
-def test_cooperative_members_keep_their_partitions_from_generation_to_generation() -> None:
+def test_cooperative_members_rejoin_with_their_owned_partitions() -> None:
     rig = Rig()
     owns = b"owns t-0"
     first = Client(rig, "a", protocols=(("cooperative-sticky", subscription("t")),))
@@ -454,7 +454,7 @@ def test_a_group_has_at_most_group_max_size_members() -> None:
     assert Client(rig, "c").join().joined == JoinReply(member_id="", error=GroupMaxSizeReached)
 
 
-def test_the_last_to_join_exceed_group_max_size() -> None:
+def test_a_join_beyond_group_max_size_is_rejected_while_the_group_forms() -> None:
     rig = Rig({"group.max.size": "2"})
     clients = [Client(rig, name, version=3).join() for name in "abc"]
 

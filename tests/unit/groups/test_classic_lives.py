@@ -68,7 +68,7 @@ def test_a_group_that_became_empty_can_be_joined_again() -> None:
     assert again.assignment == b"c"
 
 
-def test_the_waiting_join_of_a_member_that_leaves_gets_a_response() -> None:
+def test_waiting_requests_of_a_member_that_leaves_fail_with_unknown_member_id() -> None:
     rig = Rig()
     first, second = Client(rig, "a").join(), Client(rig, "b").join()
 

@@ -108,7 +108,7 @@ class Groups(RuleBasedStateMachine):
             for event in self.rig.log[: self.rig.committed]
         )
 
-    def somebody(self, group: str, data: st.DataObject) -> tuple[str, str | None]:
+    def any_member(self, group: str, data: st.DataObject) -> tuple[str, str | None]:
         """Any id that was given out, preferably a current one."""
         members = [(member.member_id, member.group_instance_id) for member in self.members(group)]
         return data.draw(st.sampled_from(members or self.member_ids) | st.sampled_from(self.member_ids))
@@ -135,7 +135,7 @@ class Groups(RuleBasedStateMachine):
         if data.draw(st.integers(0, 3)):
             member_id, instance = "", data.draw(INSTANCES)
         else:
-            member_id, instance = self.somebody(group, data)
+            member_id, instance = self.any_member(group, data)
         ticket = self.ask(
             joining := JoinGroup(
                 group=group,
@@ -214,14 +214,14 @@ class Groups(RuleBasedStateMachine):
 
     @rule(data=st.data(), group=st.sampled_from(GROUPS), late=st.booleans())
     def heartbeat(self, data: st.DataObject, group: str, late: bool) -> None:
-        member_id, instance = self.somebody(group, data)
+        member_id, instance = self.any_member(group, data)
         found = classic_groups(self.rig.shard).get(group)
         generation = found.rebalance.generation - late if found else 0
         self.ask(Heartbeat(group=group, member_id=member_id, group_instance_id=instance, generation=generation))
 
     @rule(data=st.data(), group=st.sampled_from(GROUPS), count=st.integers(1, 3))
     def leave(self, data: st.DataObject, group: str, count: int) -> None:
-        leaving = [self.somebody(group, data) for _ in range(count)]
+        leaving = [self.any_member(group, data) for _ in range(count)]
         self.ask(
             LeaveGroup(
                 group=group,
@@ -231,7 +231,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(data=st.data(), group=st.sampled_from(GROUPS), partition=st.integers(0, 2), offset=st.integers(0, 99))
     def commit(self, data: st.DataObject, group: str, partition: int, offset: int) -> None:
-        member_id, instance = self.somebody(group, data)
+        member_id, instance = self.any_member(group, data)
         found = classic_groups(self.rig.shard).get(group)
         generation = -1 if member_id == "" or found is None else found.rebalance.generation
         self.ask(
@@ -310,7 +310,7 @@ class Groups(RuleBasedStateMachine):
         return [*found.rebalance.members] if found else []
 
     @invariant()
-    def every_request_is_answered_or_waits_once(self) -> None:
+    def every_request_has_a_response_or_waits_once(self) -> None:
         waiting = [
             ticket
             for group in classic_groups(self.rig.shard).values()

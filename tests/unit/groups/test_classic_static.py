@@ -135,7 +135,7 @@ def test_an_instance_that_changes_the_assignment_protocol_triggers_a_rebalance()
     assert back.joined.protocol == "sticky"
 
 
-def test_an_absent_static_member_stays_until_its_session_ends() -> None:
+def test_an_absent_static_member_stays_during_its_session() -> None:
     rig = Rig()
     first, second = Client(rig, "a", instance="i1"), Client(rig, "b", instance="i2", session_ms=2 * REBALANCE_MS)
     settled(rig, first, second)

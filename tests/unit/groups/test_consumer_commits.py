@@ -100,7 +100,7 @@ def test_an_older_epoch_may_commit_partitions_owned_since_then() -> None:
     assert str(elsewhere) == "Partition b-0 is not assigned or pending revocation for member."
 
 
-def test_partitions_being_revoked_can_still_be_committed() -> None:
+def test_partitions_being_revoked_can_be_committed_only_in_the_current_epoch() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.join("m2", "a")

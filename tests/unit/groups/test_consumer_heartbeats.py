@@ -211,7 +211,7 @@ def test_the_previous_epoch_is_accepted_from_a_member_with_only_current_partitio
     assert refusal_of(rig.beat("m1", 2, owned={"a": range(6)}))[0] == "FENCED_MEMBER_EPOCH"
 
 
-def test_a_fenced_member_rejoins_with_its_id() -> None:
+def test_a_member_may_rejoin_with_its_member_id() -> None:
     rig = Rig()
     rig.join("m1", "a")
 

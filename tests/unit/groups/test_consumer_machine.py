@@ -1,6 +1,6 @@
 """Groups with the consumer protocol under random requests and faults, with clients that follow the protocol.
 
-At every moment no partition has two owners; when nothing changes any more, everybody has what the target says and every
+At every moment no partition has two owners; when nothing changes any more, every member has its target and every
 partition has an owner; and the log alone tells all of it.
 """
 

@@ -44,7 +44,7 @@ def test_groups_follow_changed_broker_settings() -> None:
     assert rig.beat("m2", 2).member_epoch == 3
 
 
-def test_heartbeats_are_more_frequent_while_the_group_reconciles() -> None:
+def test_heartbeats_are_more_frequent_after_a_change_of_the_group() -> None:
     rig = Rig()
     assert rig.join("m1", "a").heartbeat_interval_ms == RECONCILING_INTERVAL_MS
     assert rig.join("m2", "a").heartbeat_interval_ms == RECONCILING_INTERVAL_MS
@@ -168,7 +168,7 @@ def test_after_a_restart_members_have_a_full_session() -> None:
     assert rig.group().empty
 
 
-def test_a_topic_that_changed_before_the_load_raises_the_epoch() -> None:
+def test_partitions_added_before_the_load_are_assigned() -> None:
     rig = Rig()
     rig.join("m1", "a")
     rig.topics.counts["a"] = 7

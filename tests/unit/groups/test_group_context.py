@@ -252,7 +252,7 @@ def test_a_request_times_out_when_the_disk_hangs_and_leaves_no_waiter() -> None:
 
 
 @pytest.mark.parametrize("disk_is_back", [False, True])
-def test_a_query_times_out_when_the_disk_hangs(*, disk_is_back: bool) -> None:
+def test_a_query_waits_for_a_hanging_disk_until_it_times_out(*, disk_is_back: bool) -> None:
     async def act(groups: Groups) -> None:
         groups.ask(commit(7))
         await asyncio.sleep(0)

@@ -414,7 +414,7 @@ def test_the_load_of_a_partition_that_cannot_be_read_is_retried() -> None:
     with_groups(act)
 
 
-def test_a_new_leader_takes_over_the_groups_of_a_partition() -> None:
+def test_a_coordinator_ends_when_another_broker_leads_its_partition() -> None:
     async def act(groups: Groups) -> None:
         joining = groups.ask(commit(7))
         coordinator = groups.of()

@@ -339,7 +339,7 @@ def test_a_timeout_fails_and_abandons_its_source() -> None:
 
 
 @pytest.mark.parametrize("ending", ["resolve", "fail", "abandon"])
-def test_a_completion_in_time_leaves_no_timer(ending: str) -> None:
+def test_a_deferred_that_ends_in_time_leaves_no_timer(ending: str) -> None:
     _, pending = timers()
     deferred = Deferred[Exception]()
     end = deferred.timeout(pending, 100, RequestTimedOut)

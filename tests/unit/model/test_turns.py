@@ -19,7 +19,7 @@ class Hand:
         return self.now_s
 
 
-def test_the_next_turn_has_a_new_budget() -> None:
+def test_a_turn_is_spent_with_its_budget_and_the_next_has_a_new_one() -> None:
     soon: list[Callable[[], None]] = []
     clock = Hand()
     turns = Turns(soon.append, clock, budget_s=1.0)
@@ -35,7 +35,7 @@ def test_the_next_turn_has_a_new_budget() -> None:
     assert not turns.spent()
 
 
-def test_no_callback_is_scheduled_without_waiting_tasks() -> None:
+def test_no_further_callback_is_scheduled_without_waiting_tasks() -> None:
     soon: list[Callable[[], None]] = []
     turns = Turns(soon.append, Hand(), budget_s=1.0)
     turns.spent()

@@ -124,7 +124,7 @@ def echo(_: Connection, frame: memoryview) -> Frame:
     return [framed(bytes(frame))]
 
 
-def test_every_frame_of_one_segment_is_answered_in_order() -> None:
+def test_every_frame_of_one_segment_gets_its_response_in_order() -> None:
     async def scenario() -> None:
         async with peer(echo) as it:
             await it.send(b"one", b"two", b"", b"three")
@@ -198,7 +198,7 @@ def test_a_response_that_waits_holds_back_later_responses_but_not_later_requests
     asyncio.run(scenario())
 
 
-def test_answers_of_one_turn_leave_together() -> None:
+def test_responses_of_one_turn_are_sent_together() -> None:
     waiting: asyncio.Queue[Deferred[bytes]] = asyncio.Queue()
 
     def serve(_: Connection, frame: memoryview) -> Outcome:
@@ -285,7 +285,7 @@ def test_a_coroutine_holds_the_requests_behind_it() -> None:
     asyncio.run(scenario())
 
 
-def test_what_holds_a_connection_is_gone_on_with_before_the_requests_behind_it_are_served() -> None:
+def test_a_held_request_completes_before_later_requests_are_served() -> None:
     verified = Deferred[str]()
     order: list[str] = []
 
@@ -316,7 +316,7 @@ def test_what_holds_a_connection_is_gone_on_with_before_the_requests_behind_it_a
 
 
 @pytest.mark.parametrize("waits", ["hold", "run"])
-def test_a_peer_that_leaves_does_not_undo_what_it_asked_for_and_nothing_waits_for_it(waits: str) -> None:
+def test_the_work_of_a_disconnected_peer_is_done_and_its_response_abandoned(waits: str) -> None:
     written = Deferred[Frame | None]()
     order: list[str] = []
 
@@ -354,7 +354,7 @@ def test_a_peer_that_leaves_does_not_undo_what_it_asked_for_and_nothing_waits_fo
 
 @pytest.mark.parametrize("waits", ["hold", "run"])
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_a_bug_in_what_is_done_for_a_peer_that_left_is_reported_once(waits: str, *, is_gone: bool) -> None:
+def test_a_bug_in_held_work_is_reported_once_also_for_a_disconnected_peer(waits: str, *, is_gone: bool) -> None:
     async def scenario() -> None:
         gate = asyncio.Event()
         verified = Deferred[None]()
@@ -417,7 +417,7 @@ def test_a_bug_in_work_of_several_turns_is_reported_once_also_for_a_peer_that_le
     asyncio.run(scenario())
 
 
-def test_no_more_requests_are_taken_up_than_may_wait() -> None:
+def test_waiting_requests_are_bounded() -> None:
     waiting: list[Deferred[bytes]] = []
 
     def serve(_: Connection, frame: memoryview) -> Outcome:
@@ -505,7 +505,7 @@ def test_a_slice_of_a_file_is_sent_between_its_neighbours(tmp_path: Path) -> Non
 
 @pytest.mark.timeout(60)  # A loop that never ends is what this is about.
 @pytest.mark.parametrize("pieces", [1, SENDMSG_BUFFERS_MAX, SENDMSG_BUFFERS_MAX + 1])
-def test_empty_pieces_of_a_response_keep_nobody_waiting(pieces: int, tmp_path: Path) -> None:
+def test_empty_pieces_of_a_response_do_not_block_it(pieces: int, tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"of a file")
     nothing = Slice(path, 0, 0)
@@ -538,7 +538,7 @@ def test_a_file_that_ends_before_its_slice_closes_the_connection(tmp_path: Path)
     piece.close()
 
 
-def test_closing_abandons_what_was_still_waited_for() -> None:
+def test_closing_abandons_pending_responses() -> None:
     abandoned: list[bool] = []
     served: list[bytes] = []
 
@@ -557,7 +557,7 @@ def test_closing_abandons_what_was_still_waited_for() -> None:
     assert abandoned == [True, True]
 
 
-def test_a_refusal_to_answer_closes_with_its_reason() -> None:
+def test_a_request_without_a_response_closes_with_its_reason() -> None:
     def serve(_: Connection, __: memoryview) -> Outcome:
         raise CloseConnection("no such api")
 
@@ -626,7 +626,7 @@ def test_a_muted_connection_that_closes_is_not_kept_until_its_time_is_over() -> 
     asyncio.run(scenario())
 
 
-def test_deadlines_name_what_was_overdue() -> None:
+def test_a_missed_deadline_is_named() -> None:
     async def scenario() -> None:
         async with peer(echo) as it:
             assert it.connection.overdue(it.now_s + 59) is None

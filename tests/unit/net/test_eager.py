@@ -26,7 +26,7 @@ def test_one_that_fails_before_it_waits_fails_at_once() -> None:
         begun(work())
 
 
-def test_one_that_waits_goes_on_where_it_stopped() -> None:
+def test_a_coroutine_that_waits_continues_where_it_stopped() -> None:
     async def story() -> None:
         order: list[str] = []
         first = asyncio.get_running_loop().create_future()

@@ -66,7 +66,7 @@ class Peer:
 
 
 @given(st.data())
-def test_the_bound_holds_and_somebody_can_always_go_on(data: st.DataObject) -> None:
+def test_the_bound_holds_and_one_connection_can_always_continue(data: st.DataObject) -> None:
     memory = FrameMemory(BYTES_MAX)
     peers = [Peer(memory) for _ in range(5)]
     busy: dict[Peer, None] = {}
@@ -87,10 +87,10 @@ def test_the_bound_holds_and_somebody_can_always_go_on(data: st.DataObject) -> N
         assert memory.used == sum(each.has for each in peers)
         assert memory.used <= BYTES_MAX + FRAME_BYTES_MAX
         assert memory.waiting == sum(each.waits for each in peers)
-        assert not busy or not all(each.waits for each in busy), "everybody waits for everybody"
+        assert not busy or not all(each.waits for each in busy), "every connection waits"
 
 
-def test_who_waited_first_is_granted_first() -> None:
+def test_memory_is_granted_in_the_order_of_waiting() -> None:
     memory = FrameMemory(BYTES_MAX)
     first, second, third = (Peer(memory) for _ in range(3))
     for peer, size in ((first, 100), (second, 50), (third, 1)):
@@ -128,5 +128,5 @@ def test_a_kept_buffer_that_is_in_use_stays() -> None:
     busy.begin(60)
     busy.receive(60)
 
-    # Nobody else's frame is arriving, so it may go on all the same.
+    # No other frame is arriving, so it may continue.
     assert (idle.has, busy.has) == (80, 60)

@@ -59,8 +59,8 @@ async def listening(limits: ListenerLimits, events: list[str]) -> AsyncIterator[
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def answered(listener: Listener) -> tuple[asyncio.StreamWriter, bool]:
-    """A new client, and whether it was answered; False when its connection was closed instead."""
+async def connected(listener: Listener) -> tuple[asyncio.StreamWriter, bool]:
+    """A new client, and whether it got a response; False when its connection was closed instead."""
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     writer.write(b"\0\0\0\x02hi")
     try:
@@ -73,7 +73,7 @@ async def answered(listener: Listener) -> tuple[asyncio.StreamWriter, bool]:
 async def count_responses(limits: ListenerLimits, clients: int) -> tuple[int, list[str]]:
     events: list[str] = []
     async with listening(limits, events) as listener:
-        served = [await answered(listener) for _ in range(clients)]
+        served = [await connected(listener) for _ in range(clients)]
         assert listener.connections == sum(ok for _, ok in served)
         for writer, _ in served:
             writer.close()
@@ -107,7 +107,7 @@ def test_a_closed_connection_makes_room_for_another() -> None:
     async def scenario() -> None:
         async with listening(ListenerLimits(connections_max=1), []) as listener:
             for _ in range(3):
-                writer, ok = await answered(listener)
+                writer, ok = await connected(listener)
                 assert ok
                 writer.close()
                 await gone(listener)
@@ -166,7 +166,7 @@ def test_without_descriptors_nothing_is_accepted_until_a_connection_closes() -> 
                 for _ in range(turns_max):
                     await asyncio.sleep(0)
                 assert listener.connections == 2
-                assert events == ["accept_failed"], "it is told once, and the port rests"
+                assert events == ["accept_failed"], "it is logged once, and the port rests"
 
                 clients[0].close()
                 clients[1].close()

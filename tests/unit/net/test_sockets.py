@@ -167,7 +167,7 @@ def test_connecting_where_nothing_listens_fails() -> None:
     async def scenario() -> None:
         network = SocketNetwork()
         unused = network.bind("127.0.0.1", 0)
-        # Bound and not listening: nobody else can take the port meanwhile.
+        # Bound and not listening: no other process can take the port meanwhile.
         with pytest.raises(ConnectionRefusedError):
             await network.connect("127.0.0.1", unused.port)
         unused.close()
@@ -212,5 +212,80 @@ def test_a_paused_port_calls_back_when_it_is_resumed() -> None:
             acceptor.accept(send_buffer_bytes=-1, receive_buffer_bytes=-1)
         for each in (peer, accepted, acceptor):
             each.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS)
+def test_the_next_connection_with_the_descriptor_of_a_closed_one_is_watched(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """The system assigns the lowest free descriptor, so it is the rule that the next connection gets it."""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        first, first_peer = socket.socketpair()
+        descriptor = first.fileno()
+        former = SocketTransport(first, loop)
+        former.on_readable(lambda: None)
+        former.on_writable(lambda: None)
+        # Let the loop see it: the kernel forgets a closed descriptor by itself, the loop does not.
+        await asyncio.sleep(0)
+        former.close()
+        second, second_peer = socket.socketpair()
+        assert second.fileno() == descriptor
+        transport = SocketTransport(second, loop)
+        called = asyncio.Event()
+        transport.on_readable(called.set)
+        former.close()
+        second_peer.send(b"x")
+        await asyncio.wait_for(called.wait(), PATIENCE_S)
+        transport.close()
+        for each in (first_peer, second_peer):
+            each.close()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS)
+def test_an_address_that_never_responds_is_given_up(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def scenario() -> None:
+        network = SocketNetwork()
+        network.connect_s = 0.05
+        with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+            port = full.getsockname()[1]
+            # Nothing is accepted, and a queue that is full drops what comes.
+            queued = [socket.socket() for _ in range(8)]
+            for each in queued:
+                each.setblocking(False)
+                each.connect_ex(("127.0.0.1", port))
+            open_before = len(os.listdir("/proc/self/fd"))
+            with pytest.raises(TimeoutError, match="did not respond"):
+                await network.connect("127.0.0.1", port)
+            await asyncio.sleep(0)
+            assert len(os.listdir("/proc/self/fd")) == open_before
+            for each in queued:
+                each.close()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())
+
+
+def test_an_address_of_a_family_that_the_machine_lacks_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        network = SocketNetwork()
+        acceptor = network.bind("127.0.0.1", 0)
+        acceptor.listen(1, lambda: None)
+        found = await loop.getaddrinfo("127.0.0.1", acceptor.port, type=socket.SOCK_STREAM)
+
+        async def two_families(host: str, port: int, **_: object) -> list[object]:
+            return [(socket.AF_UNIX, 99, 99, "", ("::1", port)), *found]
+
+        monkeypatch.setattr(loop, "getaddrinfo", two_families)
+        transport = await network.connect("name", acceptor.port)
+        transport.close()
+        acceptor.close()
 
     asyncio.run(scenario())

@@ -13,7 +13,15 @@ from penstock.model.deferred import Deferred
 from penstock.model.timers import Timers
 from penstock.net.reply import FileRange
 from penstock.net.transport import Acceptor, Bytes, Transport
-from penstock.replication.peers import REQUESTS_WAITING_MAX, NotSent, PeerAddress, Peers, PeerUnavailable, Purpose
+from penstock.replication.peers import (
+    REQUESTS_WAITING_MAX,
+    SETUP_MS,
+    NotSent,
+    PeerAddress,
+    Peers,
+    PeerUnavailable,
+    Purpose,
+)
 from penstock.wire.api import api_versions, find_coordinator, metadata
 from penstock.wire.frame import decode_request_header, encode_response_header, response_is_flexible
 
@@ -27,6 +35,7 @@ class ScriptedTransport:
         self.ended = False
         self.closed = False
         self.room = 1 << 30
+        self.failure: Exception | None = None
         self._readable: Callable[[], None] | None = None
         self._writable: Callable[[], None] | None = None
 
@@ -41,6 +50,8 @@ class ScriptedTransport:
         return size
 
     def send(self, data: Bytes) -> int:
+        if self.failure is not None:
+            raise self.failure
         taken = min(self.room, len(data))
         if not taken:
             raise BlockingIOError
@@ -97,10 +108,24 @@ class ScriptedTransport:
         body = api.encode_response(response, header.api_version)
         self.arrive(pack(">i", len(head) + len(body)) + head + body)
 
+    def respond_together(self, frames: Iterable[bytes], ports: Iterable[int]) -> None:
+        """Respond to several requests in bytes that arrive at once."""
+        together = ScriptedTransport()
+        for frame, port in zip(frames, ports, strict=True):
+            together.respond(frame, find_coordinator, find_coordinator.Response(port=port))
+        self.arrive(bytes(together.arrived))
+
     def give_versions(self, keys: Iterable[int] = (3, 10)) -> None:
         [frame] = self.requests()
         rows = [api_versions.ApiVersion(api_key=key, min_version=0, max_version=3) for key in keys]
         self.respond(frame, api_versions, api_versions.Response(api_keys=rows))
+
+
+class Suspended:
+    """Waits until the coroutine is resumed."""
+
+    def __await__(self) -> Iterator[None]:
+        yield
 
 
 class Rig:
@@ -113,14 +138,30 @@ class Rig:
         self.connecting: list[Coroutine[Any, Any, None]] = []
         self.transports: list[tuple[int, ScriptedTransport]] = []
         self.refused: set[int] = set()
+        self.failure: Exception = ConnectionRefusedError("nothing listens there")
+        """What a refused connection fails with."""
+        self.bugs: list[BaseException] = []
+        self.stopping = False
+        self.waits = False
+        """Whether connecting waits for the network."""
+        self.eager = False
+        """Whether a task runs to its first wait when it is made."""
         self.peers = Peers(
             network=self,
             timers=Timers(self.loop),
-            spawn=self.connecting.append,
+            spawn=self.spawn,
             address_of=self.addresses.get,
             client_id="broker-0",
             version="1",
+            on_bug=lambda _, error: self.bugs.append(error),
         )
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self.stopping:
+            raise RuntimeError("the task group is shutting down")
+        self.connecting.append(work)
+        if self.eager:
+            self.connect_all()
 
     def bind(self, host: str, port: int) -> Acceptor:
         raise AssertionError("peers only connect")
@@ -130,7 +171,9 @@ class Rig:
 
     async def connect(self, host: str, port: int) -> ScriptedTransport:
         if port in self.refused:
-            raise ConnectionRefusedError("nothing listens there")
+            raise self.failure
+        if self.waits:
+            await Suspended()
         made = ScriptedTransport()
         self.transports.append((port, made))
         return made
@@ -148,6 +191,18 @@ class Rig:
         )
         sent.deliver_to(lambda response: outcome.append(response.port), outcome.append)
         return outcome
+
+    def on_outcome(self, call: Callable[[Any], object], broker: int = 1, timeout_ms: float = 1000) -> None:
+        """Send a request whose consumer makes a call with the response or the error."""
+        sent: Deferred[Any] = self.peers.send(
+            broker,
+            Purpose.FETCH,
+            find_coordinator,
+            find_coordinator.Request(key="k"),
+            timeout_ms=timeout_ms,
+            version_max=3,
+        )
+        sent.deliver_to(call, call)
 
     def connected(self, broker: int = 1) -> tuple[ScriptedTransport, list[Any]]:
         """A connection that is ready, with one request on it."""
@@ -337,3 +392,180 @@ def test_closing_fails_what_waits_and_what_comes_after(rig: Rig) -> None:
     assert isinstance(outcome[0], PeerUnavailable)
     assert isinstance(rig.send()[0], NotSent)
     assert rig.loop.alarms <= 1
+
+
+def raises(_: Any) -> None:
+    raise RuntimeError("a bug of the consumer")
+
+
+def test_a_consumer_that_raises_does_not_affect_the_responses_that_arrive_with_its_own(rig: Rig) -> None:
+    """Each response belongs to the request of its place in the queue, so none may be skipped."""
+    transport, first = rig.connected()
+    rig.on_outcome(raises)
+    third = rig.send()
+    fourth = rig.send()
+    frames = transport.requests()
+    transport.respond_together(frames[:3], (1, 2, 3))
+    transport.respond_together(frames[3:], (4,))
+
+    assert (first, third, fourth) == ([1], [3], [4])
+    assert [str(bug) for bug in rig.bugs] == ["a bug of the consumer"]
+    assert not transport.closed
+
+
+def test_a_consumer_that_raises_when_a_connection_fails_does_not_keep_the_others_waiting(rig: Rig) -> None:
+    transport, first = rig.connected(1)
+    rig.on_outcome(raises)
+    third = rig.send()
+    other, _ = rig.connected(2)
+    rig.peers.close()
+
+    assert isinstance(first[0], PeerUnavailable)
+    assert isinstance(third[0], PeerUnavailable)
+    assert (transport.closed, other.closed) == (True, True)
+    assert len(rig.bugs) == 1
+
+
+def test_a_response_that_cannot_be_decoded_fails_its_own_request_at_once(rig: Rig) -> None:
+    transport, outcome = rig.connected()
+    correlation_id = decode_request_header(transport.requests()[0]).correlation_id
+    transport.arrive(pack(">iib", 5, correlation_id, 0))
+
+    [error] = outcome
+    assert isinstance(error, PeerUnavailable)
+    assert "FindCoordinator" in str(error)
+    assert transport.closed
+
+
+def test_a_request_that_cannot_be_encoded_fails_alone(rig: Rig) -> None:
+    """The requests wait for the connection together, and one is encoded while another one's caller calls in."""
+    before = rig.send()
+    unsendable: list[Any] = []
+    rig.peers.send(
+        1,
+        Purpose.FETCH,
+        find_coordinator,
+        find_coordinator.Request(key="k" * 40_000),
+        timeout_ms=1000,
+        version_max=2,
+    ).deliver_to(unsendable.append, unsendable.append)
+    after = rig.send()
+    rig.connect_all()
+    transport = rig.transports[-1][1]
+    transport.give_versions()
+    transport.respond_together(transport.requests(), (1, 2))
+
+    assert isinstance(unsendable[0], NotSent)
+    assert len(rig.bugs) == 1
+    assert (before, after) == ([1], [2])
+
+
+def test_a_consumer_that_sends_again_when_a_broker_has_registered_again_shares_the_new_connection(rig: Rig) -> None:
+    rig.connected()
+    again: list[list[Any]] = []
+    rig.on_outcome(lambda _: again.append(rig.send()))
+    rig.addresses[1] = PeerAddress(host="host", port=9001, epoch=6)
+    new = rig.send()
+    rig.connect_all()
+    assert len(rig.transports) == 2, "one connection of the former life, one of the present"
+    transport = rig.transports[-1][1]
+    transport.give_versions()
+    transport.respond_together(transport.requests(), (1, 2))
+
+    assert (again, new) == ([[1]], [2])
+
+
+def test_a_consumer_may_close_all_connections_while_a_request_replaces_one(rig: Rig) -> None:
+    rig.connected()
+    rig.on_outcome(lambda _: rig.peers.close())
+    rig.addresses[1] = PeerAddress(host="host", port=9001, epoch=6)
+    outcome = rig.send()
+
+    assert isinstance(outcome[0], NotSent)
+    assert rig.peers.connections == 0
+    assert not rig.connecting
+
+
+def test_a_peer_that_accepts_and_never_responds_is_given_up_although_requests_keep_coming(rig: Rig) -> None:
+    rig.send(timeout_ms=SETUP_MS // 2)
+    rig.connect_all()
+    silent = rig.transports[-1][1]
+    for _ in range(6):
+        rig.loop.pass_ms(SETUP_MS // 4)
+        rig.send(timeout_ms=SETUP_MS // 2)
+    assert silent.closed
+
+    rig.connect_all()
+    rig.transports[-1][1].give_versions()
+    assert rig.peers.connections == 1
+
+
+def test_a_connection_that_is_ready_outlives_the_time_to_become_so(rig: Rig) -> None:
+    transport, outcome = rig.connected()
+    transport.respond(transport.requests()[0], find_coordinator, find_coordinator.Response(port=7))
+    rig.loop.pass_ms(2 * SETUP_MS)
+
+    assert outcome == [7]
+    assert not transport.closed
+
+
+def test_a_connection_refused_before_its_task_is_returned_does_not_stay(rig: Rig) -> None:
+    rig.eager = True
+    rig.refused.add(9001)
+    assert isinstance(rig.send()[0], NotSent)
+    assert rig.peers.connections == 0
+
+    rig.refused.clear()
+    outcome = rig.send()
+    transport = rig.transports[-1][1]
+    transport.give_versions()
+    transport.respond(transport.requests()[0], find_coordinator, find_coordinator.Response(port=7))
+    assert outcome == [7]
+
+
+def test_a_connection_that_fails_with_another_error_than_that_of_a_socket_fails_its_requests(rig: Rig) -> None:
+    """A host name with a label of more than 63 characters, as an operator may advertise."""
+    rig.failure = UnicodeError("label too long")
+    rig.refused.add(9001)
+    outcome = rig.send()
+    rig.connect_all()
+
+    assert isinstance(outcome[0], NotSent)
+    assert rig.peers.connections == 0
+
+
+def test_a_broker_whose_tasks_are_ending_sends_nothing_more(rig: Rig) -> None:
+    rig.stopping = True
+    outcome = rig.send()
+
+    assert isinstance(outcome[0], NotSent)
+    assert rig.peers.connections == 0
+    assert not len(rig.peers.timers)
+
+
+def test_a_connecting_task_that_is_cancelled_fails_its_requests(rig: Rig) -> None:
+    outcome = rig.send()
+    [connecting] = rig.connecting
+    rig.connecting.clear()
+    rig.waits = True
+    connecting.send(None)
+    with pytest.raises(GeneratorExit):
+        connecting.throw(GeneratorExit)
+
+    assert isinstance(outcome[0], NotSent)
+    assert rig.peers.connections == 0
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError("gone"), RuntimeError("a bug of the transport")])
+def test_a_transport_that_fails_when_it_has_room_again_fails_its_requests(rig: Rig, error: Exception) -> None:
+    transport, outcome = rig.connected()
+    transport.requests()
+    transport.room = 0
+    waiting = rig.send()
+    transport.failure = error
+    transport.make_room(1 << 20)
+
+    assert isinstance(outcome[0], PeerUnavailable)
+    assert isinstance(waiting[0], PeerUnavailable)
+    assert transport.closed
+    assert rig.bugs == ([error] if isinstance(error, RuntimeError) else [])

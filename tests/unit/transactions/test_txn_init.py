@@ -50,7 +50,7 @@ def test_the_next_producer_gets_the_same_producer_id_and_the_next_epoch(rig: Rig
     assert rig.transaction().timeout_ms == 5
 
 
-def test_a_new_producer_aborts_the_open_transaction_and_retries(rig: Rig) -> None:
+def test_a_new_producer_aborts_the_open_transaction_and_has_to_retry(rig: Rig) -> None:
     zombie = rig.init()
     rig.add(zombie, A0, version=TV1)
     assert rig.init_refused() is ConcurrentTransactions
@@ -83,13 +83,11 @@ def test_the_longest_allowed_timeout_is_accepted(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("name", "producer"), [("", (-1, -1)), ("t", (1001, -1)), ("t", (-1, 0))], ids=["no id", "no epoch", "no producer"]
 )
-def test_a_request_with_only_one_of_producer_id_and_epoch_is_invalid(
-    rig: Rig, name: str, producer: tuple[int, int]
-) -> None:
+def test_an_incomplete_request_is_invalid(rig: Rig, name: str, producer: tuple[int, int]) -> None:
     assert rig.init_refused(name, as_producer=producer) is InvalidRequest
 
 
-def test_a_new_id_waits_for_an_available_producer_id(rig: Rig) -> None:
+def test_a_new_id_is_rejected_until_a_producer_id_is_available(rig: Rig) -> None:
     rig.ids_left = 0
     assert rig.init_refused() is CoordinatorLoadInProgress
     assert rig.shard.count == 0
@@ -143,7 +141,7 @@ def test_another_producer_id_is_fenced(rig: Rig) -> None:
     assert rig.init_refused(as_producer=(producer_id + 1, epoch)) is ProducerFenced
 
 
-def test_an_expired_id_accepts_its_old_producer(rig: Rig) -> None:
+def test_a_producer_of_an_unknown_id_gets_a_new_producer_id(rig: Rig) -> None:
     assert rig.init(as_producer=(7, 12)) == (1001, 0)
 
 

@@ -262,7 +262,7 @@ class Transactions(RuleBasedStateMachine):
         """A producer's response agrees with the log.
 
         Transactions of the first version stay in one epoch. Where some followed in the epoch that this one ended with,
-        the last of them decides what a late request is told, as in Kafka.
+        the last of them decides the response to a late request, as in Kafka.
         """
         prepared = [
             event.transaction
@@ -279,7 +279,7 @@ class Transactions(RuleBasedStateMachine):
     # Invariants
 
     @invariant()
-    def every_request_is_answered_once(self) -> None:
+    def every_request_has_one_response(self) -> None:
         waits = {response.ticket for step in self.rig.held for response in step.responses}
         asked = set(range(1, self.rig.tickets + 1))
         assert self.rig.replies.keys() == asked - self.rig.dropped - waits

@@ -344,7 +344,7 @@ async def written_by_request(
 
 
 @pytest.mark.parametrize("disk_is_back", [False, True])
-def test_a_request_for_markers_times_out_and_leaves_no_waiter(*, disk_is_back: bool) -> None:
+def test_a_request_for_markers_succeeds_or_times_out_and_leaves_no_waiter(*, disk_is_back: bool) -> None:
     async def act() -> None:
         world = Transactions()
         orders = world.groups.image.topics["orders"]

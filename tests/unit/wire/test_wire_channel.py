@@ -66,17 +66,17 @@ def test_a_response_to_another_request_is_refused() -> None:
     channel = Channel("me")
     frame = channel.request(find_coordinator, 3, request())
 
-    with pytest.raises(ProtocolViolation, match="a response to request 77; next is that to 1"):
+    with pytest.raises(ProtocolViolation, match="a response to request 77; the next is that to 1"):
         channel.feed(respond(frame, 1, correlation_id=77))
 
 
 def test_a_response_without_a_request_is_refused() -> None:
     channel = Channel("me")
-    answered = respond(channel.request(find_coordinator, 3, request()), 1)
-    channel.feed(answered)
+    response = respond(channel.request(find_coordinator, 3, request()), 1)
+    channel.feed(response)
 
     with pytest.raises(ProtocolViolation, match="without a request"):
-        channel.feed(answered)
+        channel.feed(response)
 
 
 @pytest.mark.parametrize("size", [-1, 0, 3])

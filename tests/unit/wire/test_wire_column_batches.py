@@ -123,7 +123,7 @@ def test_rows_without_a_key_take_turns_over_all_partitions(module: Any) -> None:
 
 
 @pytest.mark.parametrize("module", EITHER)
-def test_columns_of_different_lengths_are_rejected(module: Any) -> None:
+def test_inconsistent_columns_are_rejected(module: Any) -> None:
     with pytest.raises(AssertionError, match="rows to 9 in 3 bytes"):
         module.BytesColumn(array("i", [0, 9]), b"abc")
     with pytest.raises(AssertionError, match="1 times for 2 rows"):

@@ -402,7 +402,7 @@ class ClassicGroup:
 
 
 def has_room_for(table: Rebalance, member_id: str) -> bool:
-    """During a rebalance only members that have joined count, so the last to join exceed group.max.size."""
+    """During a rebalance only members that have joined count, so the last to join a full group are rejected."""
     if table.state is EMPTY:
         return True
     size_max = table.config.group_max_size

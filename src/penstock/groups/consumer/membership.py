@@ -43,7 +43,7 @@ class Membership:
         self._epochs = epochs
         self._targets = targets
         self._rejoining: set[str] = set()
-        """Classic members that were told to rejoin. Not persisted: after a load they are told again."""
+        """Classic members that were told to rejoin. Not persisted: after a load they are told to again."""
 
     # Finding members
 

@@ -29,7 +29,7 @@ PATTERN_MEMORY_BYTES_MAX = 1 << 20
 
 PATTERN_REFRESH_MS_MIN = 10_000
 PATTERN_REFRESH_MS_MAX = 600_000
-"""Patterns are matched again when topics are created, at most every MIN and at least every MAX."""
+"""Patterns are matched again when topics are created or deleted, at most every MIN and at least every MAX."""
 
 FAULTS: Final = (
     ("missing ]", "missing closing ]"),

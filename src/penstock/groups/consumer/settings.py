@@ -59,7 +59,7 @@ class ConsumerGroupSettings:
 
 
 class HeartbeatPace:
-    """The heartbeat interval: shorter than configured while the group reconciles.
+    """The heartbeat interval: shorter than configured for RECONCILING_MS after a change of epoch.
 
     A partition changes its owner in three heartbeats: the owner is told to revoke it, acknowledges, and the next owner
     gets it. At the configured interval that takes two intervals, most of it waiting. In a large group the interval is
