@@ -29,6 +29,7 @@ SHELL_PAGES = (
     "docs/configuration.md",
     "docs/operations.md",
     "docs/tuning.md",
+    "docs/testing.md",
 )
 """In the order in which README names them."""
 SPARK_PAGES = (

@@ -92,6 +92,11 @@ COMMANDS: dict[str, Entry] = {
         summary="See a broker, orders and a pipeline with Spark live in the terminal.",
     ),
     "bench": Entry(module="penstock.cli.bench", attribute="app", summary="Measure throughput and latency of a broker."),
+    "sim": Entry(
+        module="penstock.cli.sim",
+        attribute="app",
+        summary="Simulate brokers and clients with faults, each run from a seed; no broker needed.",
+    ),
     "log": Entry(
         module="penstock.cli.log",
         attribute="app",

@@ -77,7 +77,10 @@ def run_flush(job: FlushJob) -> OSError | None:
 class Flusher:
     """Tracks how much of a log is flushed. Each part of the log knows which of its writes are not synced yet."""
 
-    __slots__ = ("_directory", "_epochs", "_segments", "_txn_index", "checkpointed", "recovery_point", "truncations")
+    __slots__ = (
+        "_directory", "_epochs", "_segments", "_shortened_from", "_txn_index", "checkpointed", "recovery_point",
+        "truncations",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -95,8 +98,17 @@ class Flusher:
         """Everything below survives a power cut."""
         self.checkpointed = recovery_point
         """The recovery point that the next start will find."""
+        self._shortened_from: int | None = None
+        """The base of a segment that got shorter since the last flush began."""
         self.truncations: int = 0
         """How often the log was truncated: a flush that began before says nothing about batches written after."""
+
+    def shortened(self, base: int) -> None:
+        """A partial batch was removed from the segment at `base`: the next flush syncs that segment, even if it ended.
+
+        A power cut may undo the removal until then, and recovery drops what comes after a partial batch.
+        """
+        self._shortened_from = base if self._shortened_from is None else min(base, self._shortened_from)
 
     def begin(self, log_end: int) -> FlushJob | None:
         """The work that makes everything below the log end survive a power cut; None when it does already."""
@@ -106,7 +118,8 @@ class Flusher:
         if self.recovery_point >= log_end:
             return None
         path = directory.path
-        dirty = segments.dirty_from(self.recovery_point)
+        shortened, self._shortened_from = self._shortened_from, None
+        dirty = segments.dirty_from(self.recovery_point if shortened is None else min(shortened, self.recovery_point))
         files: list[DiskFile | str] = []
         for segment in dirty[:-1]:
             files += [segment.path(path, kind) for kind in SEGMENT_FILES]

@@ -370,6 +370,7 @@ class Log:
         try:
             if active.file.size() > active.size:
                 active.file.truncate(active.size)
+                self.flusher.shortened(active.base)
         except OSError as worse:
             raise self.directory.failed(worse, f"removing a partial batch of {self.tp}") from error
         raise self.directory.failed(error, f"appending to {self.tp}") from error

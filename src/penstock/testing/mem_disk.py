@@ -33,49 +33,110 @@ class Fault:
     times: int = -1
 
 
+class Space:
+    """Bytes of all files that have a name."""
+
+    __slots__ = ("used_bytes",)
+
+    def __init__(self) -> None:
+        self.used_bytes = 0
+
+
 class Inode:
     """A file's contents: now, at the last fsync, and the writes in between."""
 
-    __slots__ = ("cold", "data", "durable", "modified_ms", "pending")
+    __slots__ = ("_space", "cold", "data", "durable", "links", "modified_ms", "pending", "unwritten")
 
-    def __init__(self) -> None:
+    def __init__(self, space: Space) -> None:
+        self._space = space
         self.data = bytearray()
-        self.durable = b""
+        self.durable = bytearray()
         self.pending: list[tuple[int, bytes | None]] = []
         """Position and bytes of each write; position and None for a truncation."""
+        self.unwritten: list[tuple[int, bytes]] = []
+        """Writes that an fsync failed on: the next one does not write them, and reports success all the same."""
         self.modified_ms = 0
         self.cold: set[int] = set()
         """Pages that are not in memory."""
+        self.links = 0
+        """Names it has."""
 
     def write(self, position: int, data: bytes) -> None:
+        before = len(self.data)
         self.data[position : position + len(data)] = data
         self.pending.append((position, data))
+        if self.links:
+            self._space.used_bytes += len(self.data) - before
 
     def truncate(self, size: int) -> None:
-        del self.data[size:]
-        self.data.extend(bytes(size - len(self.data)))
+        if self.links:
+            self._space.used_bytes += size - len(self.data)
+        resize(self.data, size)
         self.pending.append((size, None))
 
+    def link(self) -> None:
+        self.links += 1
+        if self.links == 1:
+            self._space.used_bytes += len(self.data)
+
+    def unlink(self) -> None:
+        self.links -= 1
+        if self.links == 0:
+            self._space.used_bytes -= len(self.data)
+
     def sync(self) -> None:
-        self.durable = bytes(self.data)
+        durable = self.durable
+        for position, written in self.pending:
+            if written is None:
+                resize(durable, position)
+            else:
+                overwrite(durable, position, written)
         self.pending.clear()
+
+    def fail_sync(self) -> None:
+        """Take what was to be synced for synced, as Linux does after it has reported the error once."""
+        for position, written in self.pending:
+            if written is None:
+                resize(self.durable, position)
+                self.unwritten = [write for write in self.unwritten if write[0] < position]
+            else:
+                self.unwritten.append((position, written))
+        self.pending.clear()
+
+    def settle(self) -> None:
+        """Have the contents of now on the disk, whatever happened before."""
+        self.durable = bytearray(self.data)
+        self.pending.clear()
+        self.unwritten.clear()
 
     def crash(self, randomness: Randomness) -> None:
         """Reduce the content to what a power cut leaves."""
-        data = bytearray(self.durable)
-        for position, written in self.pending:
+        data = self.durable
+        for position, written in (*self.unwritten, *self.pending):
             if written is None:
                 if randomness.below(2):
-                    del data[position:]
-                    data.extend(bytes(position - len(data)))
+                    resize(data, position)
                 continue
             for start in range(0, len(written), SECTOR_BYTES):
                 if randomness.below(4):
-                    piece = written[start : start + SECTOR_BYTES]
-                    data.extend(bytes(max(0, position + start - len(data))))
-                    data[position + start : position + start + len(piece)] = piece
+                    overwrite(data, position + start, written[start : start + SECTOR_BYTES])
         self.data = data
-        self.sync()
+        self.settle()
+
+
+def resize(data: bytearray, size: int) -> None:
+    """Cut off what is beyond a size, or fill up to it with zeros."""
+    if size < len(data):
+        del data[size:]
+    else:
+        data.extend(bytes(size - len(data)))
+
+
+def overwrite(data: bytearray, position: int, written: bytes) -> None:
+    """Write at a position; a gap before it is filled with zeros."""
+    if position > len(data):
+        data.extend(bytes(position - len(data)))
+    data[position : position + len(written)] = written
 
 
 class Folder:
@@ -90,8 +151,26 @@ class Folder:
         """Removed name, added name, and the named file or folder."""
 
     def change(self, gone: str | None, come: str | None, named: "Inode | Folder") -> None:
+        if gone == come:
+            return
+        replaced = None if come is None else self.entries.get(come)
         apply(self.entries, gone, come, named)
         self.pending.append((gone, come, named))
+        if come is not None:
+            named.link()
+        if gone is not None:
+            named.unlink()
+        if replaced is not None:
+            replaced.unlink()
+
+    def link(self) -> None:
+        """Count the names of the files below."""
+        for named in self.entries.values():
+            named.link()
+
+    def unlink(self) -> None:
+        for named in self.entries.values():
+            named.unlink()
 
     def sync(self) -> None:
         self.durable = dict(self.entries)
@@ -134,20 +213,25 @@ class MemFile:
         if not self._writable:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         self._disk.before("append", self._path, changes=True)
-        taken = bytes(data)[: max(0, self._disk.room())]
-        if not taken and len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = bytes(data)
+        room = self._disk.room()
+        if len(taken) > room:
+            taken = taken[: max(0, room)]
+            if not taken:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._inode.write(len(self._inode.data), taken)
         self._inode.modified_ms = self._disk.now_ms
         return len(taken)
 
     def pread(self, size: int, position: int) -> bytes:
         self._disk.before("pread", self._path)
-        self._inode.cold.difference_update(range(position // PAGE_BYTES, (position + size) // PAGE_BYTES + 1))
+        if self._inode.cold:
+            self._inode.cold.difference_update(range(position // PAGE_BYTES, (position + size) // PAGE_BYTES + 1))
         return self._disk.counted(bytes(self._inode.data[position : position + size]))
 
     def pread_nowait(self, size: int, position: int) -> bytes | None:
-        if self._inode.cold.intersection(range(position // PAGE_BYTES, (position + size - 1) // PAGE_BYTES + 1)):
+        cold = self._inode.cold
+        if cold and cold.intersection(range(position // PAGE_BYTES, (position + size - 1) // PAGE_BYTES + 1)):
             return None
         return self.pread(size, position)
 
@@ -159,7 +243,11 @@ class MemFile:
         self._inode.truncate(size)
 
     def sync(self) -> None:
-        self._disk.before("sync", self._path, changes=True)
+        try:
+            self._disk.before("sync", self._path, changes=True)
+        except OSError:
+            self._inode.fail_sync()
+            raise
         self._inode.sync()
 
     def fileno(self) -> int:
@@ -200,6 +288,7 @@ class MemDisk:
         self.cut_power_at: int | None = None
         self.now_ms = 0
         """The modification time of files."""
+        self._space = Space()
         self._root = Folder()
         self._locks: set[str] = set()
         self._boots = 1
@@ -213,6 +302,7 @@ class MemDisk:
     def crash(self, randomness: Randomness) -> None:
         """Cut the power: unflushed data survives at random, and every process ends."""
         self._root.crash(randomness)
+        self._count_space()
         self._boots += 1
         self.kill()
 
@@ -225,7 +315,7 @@ class MemDisk:
         """Corrupt a byte on the disk."""
         inode = self._inode(path)
         inode.data[position] ^= mask
-        inode.sync()
+        inode.settle()
 
     def evict(self, path: str) -> None:
         """Evict a file from memory: reading it has to wait."""
@@ -254,10 +344,15 @@ class MemDisk:
     def room(self) -> int:
         return self.capacity_bytes - self.used_bytes()
 
+    def _count_space(self) -> None:
+        """Count all names again, of what is left."""
+        self._space.used_bytes = 0
+        for inode in inodes_of(self._root):
+            inode.links = 0
+        self._root.link()
+
     def used_bytes(self) -> int:
-        if self.capacity_bytes == CAPACITY_BYTES:
-            return 0
-        return sum(len(inode.data) for inode in inodes_of(self._root))
+        return self._space.used_bytes
 
     # The tree
 
@@ -295,7 +390,7 @@ class MemDisk:
         folder, name = self._parent(path)
         self.before("open", path, changes=create and name not in folder.entries)
         if create and name not in folder.entries:
-            inode = Inode()
+            inode = Inode(self._space)
             inode.modified_ms = self.now_ms
             folder.change(None, name, inode)
         return MemFile(self, path, self._inode(path), True)

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from heapq import heappop, heappush
 from itertools import count
 from threading import Event
 from typing import Any
@@ -24,24 +23,13 @@ from penstock.partition.results import Appended
 from penstock.partition.watchers import WatcherNotifier
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.store import LogStore
-from penstock.testing.mem_disk import MemDisk
+from penstock.testing import ManualClock, ManualLoop, MemDisk
+from penstock.testing.manual import NOW_MS
 from penstock.wire.records import Record, build_batch, decode_records, iter_batches
 
-NOW_MS = 1_700_000_000_000
 HOME = "/data"
 LIVES = count()
 """Numbers the brokers of a test, so that each generates its own ids."""
-
-
-class ManualClock:
-    def __init__(self, now_ms: int = NOW_MS) -> None:
-        self.ms = now_ms
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic(self) -> float:
-        return self.ms / 1000
 
 
 class Seeded:
@@ -55,64 +43,6 @@ class Seeded:
 
     def below(self, bound: int) -> int:
         return self._random.randrange(bound)
-
-
-class Alarm:
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
-
-    def cancel(self) -> None:
-        self.callback = None
-
-
-class ManualLoop:
-    """An event loop that turns in `run`, and whose time passes in `pass_ms`."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        self._clock = clock
-        self._soon: list[Callable[[], None]] = []
-        self._later: list[tuple[float, int, Alarm]] = []
-        self._order = count()
-
-    def time(self) -> float:
-        return self._clock.monotonic()
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self._soon.append(callback)
-
-    def call_at(self, when: float, callback: Callable[[], None], /) -> Alarm:
-        alarm = Alarm(callback)
-        heappush(self._later, (when, next(self._order), alarm))
-        return alarm
-
-    @property
-    def alarms(self) -> int:
-        return sum(alarm.callback is not None for _, _, alarm in self._later)
-
-    def run(self) -> None:
-        """Take turns until nothing is due."""
-        while self._soon or (self._later and self._later[0][0] <= self.time()):
-            self.turn()
-
-    def turn(self) -> None:
-        """Take one turn."""
-        soon, self._soon = self._soon, []
-        for callback in soon:
-            callback()
-        while self._later and self._later[0][0] <= self.time():
-            alarm = heappop(self._later)[2]
-            if alarm.callback is not None:
-                alarm.callback()
-
-    def pass_ms(self, ms: int) -> None:
-        """Advance the clock, and run the alarms on the way."""
-        end = self._clock.ms + ms
-        self.run()
-        while self._later and self._later[0][0] * 1000 <= end:
-            self._clock.ms = max(self._clock.ms, int(self._later[0][0] * 1000 + 0.5))
-            self.run()
-        self._clock.ms = end
-        self.run()
 
 
 class ManualThreads(Executor):

@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import penstock.testing
 from penstock.model.batch import BatchHeader
 from penstock.model.ids import TOPIC_ID_ZERO, TopicPartition
 from penstock.storage.directories import LogDirectory
@@ -39,15 +40,11 @@ class Settings:
     segment_ms: int = 604_800_000
 
 
-class ManualClock:
+class ManualClock(penstock.testing.ManualClock):
+    """A clock that begins early enough for ages in round numbers."""
+
     def __init__(self, now_ms: int = 1_000_000) -> None:
-        self.ms = now_ms
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic(self) -> float:
-        return self.ms / 1000
+        super().__init__(now_ms)
 
 
 class Seeded:

@@ -71,6 +71,28 @@ def test_a_full_disk_is_logged_once_a_minute_while_it_refuses():
     assert lines[0]["reason"].startswith("No space left on device")
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_does_not_bring_a_partial_batch_back_in_front_of_flushed_records(seed: int):
+    disk = MemDisk()
+    log = log_on(disk)
+    disk.sync_directory("/")
+    disk.sync_directory("/data")
+    put(log, batch_of(b"first"))
+    log.flush()
+    disk.capacity_bytes = disk.used_bytes() + BATCH_BYTES // 2
+    with pytest.raises(KafkaStorageError):
+        put(log, batch_of(b"x" * 100))
+    disk.capacity_bytes = 1 << 40
+    log.roll()
+    put(log, batch_of(b"second"))
+    log.flush()
+
+    disk.crash(Seeded(seed))
+
+    again = log_on(disk, stop=Stop.MACHINE_CRASH, recovery_point=0)
+    assert values_of(read_all(again)) == [b"first", b"second"]
+
+
 def test_a_full_disk_at_a_roll_leaves_the_log_where_it_was():
     disk = MemDisk()
     log = log_on(disk, Settings(segment_bytes_effective=BATCH_BYTES))

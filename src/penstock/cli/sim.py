@@ -1,0 +1,151 @@
+"""`penstock sim`: whole brokers and their clients in one process, with faults drawn from a seed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from itertools import repeat
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.failure import Failure
+from penstock.cli.options import OutputFormat, OutputOption
+from penstock.cli.output import Number, counted, note, progress, show_table
+
+if TYPE_CHECKING:
+    from penstock.testing.sim.ablations import Ablation
+    from penstock.testing.sim.run import Verdict
+
+app = typer.Typer(
+    help="Simulate brokers and clients with faults, each run from a seed; no broker needed.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+EXIT_ANOMALY = 1
+DISK_CHANGES = frozenset(
+    {
+        "append", "create", "link", "lock", "make_directory", "remove_tree", "rename", "sync", "sync_directory",
+        "truncate", "unlink", "write",
+    }
+)  # fmt: skip
+"""What a replay calls changes of a disk."""
+SHOWN_MAX = 5
+"""Anomalies of one seed that a table shows."""
+
+AblateOption = Annotated[
+    str | None,
+    typer.Option("--ablate", metavar="RULE", help="Take a rule out of the broker; the simulator should notice."),
+]
+SecondsOption = Annotated[float, typer.Option("--seconds", min=1, help="Simulated seconds with faults.")]
+
+
+@app.command()
+def run(
+    seeds: Annotated[int, typer.Option("--seeds", "-n", min=1, help="How many.")] = 20,
+    first_seed: Annotated[int, typer.Option("--first-seed", min=0, help="The first of them.")] = 1,
+    seconds: SecondsOption = 60.0,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0 is one per core.")] = 0,
+    ablate: AblateOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Run seeds and judge what their clients saw. Exits with 1 if one of them shows an anomaly."""
+    ablation_of(ablate)
+    wanted = range(first_seed, first_seed + seeds)
+    verdicts: list[Verdict] = []
+    with progress("simulating", seeds, unit="seeds", show=output is OutputFormat.TABLE) as bar:
+        for verdict in run_all(wanted, seconds, ablate, jobs or os.cpu_count() or 1):
+            verdicts.append(verdict)
+            if output is OutputFormat.JSON:
+                print(verdict.line(), flush=True)
+            bar.advance(len(verdicts), "")
+    bad = [verdict for verdict in verdicts if not verdict.ok]
+    if output is OutputFormat.TABLE:
+        show(verdicts)
+        note(f"{counted(len(bad), 'seed')} with anomalies" if bad else "no anomalies")
+        if bad:
+            rule = "" if ablate is None else f" --ablate {ablate}"
+            note(f"see what happened: penstock sim replay {bad[0].seed}{rule}")
+    if bad:
+        raise typer.Exit(EXIT_ANOMALY)
+
+
+@app.command()
+def replay(
+    seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="The seed to run again.")],
+    seconds: SecondsOption = 60.0,
+    ablate: AblateOption = None,
+    every_message: Annotated[bool, typer.Option("--all", help="Show every message and every disk write, too.")] = False,
+) -> None:
+    """Run a seed again and show what happened: time, node, event. Exits with 1 if it shows an anomaly."""
+    from penstock.testing.sim.run import Simulation
+
+    simulation = Simulation(seed=seed, duration_s=seconds, recorded=True)
+    verdict = simulation.run(ablation_of(ablate))
+    for line in simulation.lines if every_message else events_of(simulation.lines):
+        print(line)
+    print(verdict.line())
+    if not verdict.ok:
+        raise typer.Exit(EXIT_ANOMALY)
+
+
+def events_of(lines: Iterable[str]) -> Iterator[str]:
+    """The lines without messages, disk writes and connections: those are most of them."""
+    for line in lines:
+        _, _, text = line.partition(" ")
+        subject, _, rest = text.partition(" ")
+        if subject != "connection" and rest.partition(" ")[0] not in DISK_CHANGES:
+            yield line
+
+
+def ablation_of(rule: str | None) -> Ablation:
+    """What takes a rule out."""
+    from penstock.testing.sim.ablations import ABLATIONS
+
+    if rule is None:
+        return nullcontext
+    if rule not in ABLATIONS:
+        raise Failure(f"no rule {rule}", f"rules: {', '.join(ABLATIONS)}")
+    return ABLATIONS[rule]
+
+
+def run_one(seed: int, seconds: float, ablate: str | None) -> Verdict:
+    """One seed, in any process."""
+    from penstock.testing.sim.run import Simulation
+
+    return Simulation(seed=seed, duration_s=seconds).run(ablation_of(ablate))
+
+
+def run_all(seeds: range, seconds: float, ablate: str | None, jobs: int) -> Iterator[Verdict]:
+    """The verdicts in the order of the seeds, from so many processes."""
+    if min(jobs, len(seeds)) == 1:
+        yield from map(partial(run_one, seconds=seconds, ablate=ablate), seeds)
+        return
+    with ProcessPoolExecutor(min(jobs, len(seeds)), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(run_one, seeds, repeat(seconds), repeat(ablate))
+
+
+def show(verdicts: list[Verdict]) -> None:
+    """One row per seed, and what was wrong."""
+    columns = ("SEED", Number("OPERATIONS"), Number("FAULTS"), "TRACE", "VERDICT")
+    rows = [
+        (
+            verdict.seed,
+            sum(verdict.operations.values()),
+            sum(verdict.faults.values()),
+            verdict.trace_hash,
+            "ok" if verdict.ok else f"anomalies: {len(verdict.anomalies)}",
+        )
+        for verdict in verdicts
+    ]
+    show_table(columns, rows)
+    for verdict in verdicts:
+        for anomaly in verdict.anomalies[:SHOWN_MAX]:
+            print(f"seed {verdict.seed}: {anomaly}")
+        if len(verdict.anomalies) > SHOWN_MAX:
+            print(f"seed {verdict.seed}: and {len(verdict.anomalies) - SHOWN_MAX} more")
