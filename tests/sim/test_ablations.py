@@ -25,6 +25,9 @@ def test_a_rule_is_back_after_its_ablation() -> None:
         def rule(self) -> str:
             return "kept"
 
-    with replaced(Owner, "rule", lambda owner: "gone"):
+    def without(owner: Owner) -> str:
+        return "gone"
+
+    with replaced(Owner, "rule", without):
         assert Owner().rule() == "gone"
     assert Owner().rule() == "kept"

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from penstock.testing.mem_disk import CAPACITY_BYTES
+from penstock.testing.mem_disk import CAPACITY_BYTES, MemDisk
 from penstock.testing.sim.actors import Actor
 from penstock.testing.sim.broker import SimBroker
 from penstock.testing.sim.store import SimStore, StoreFaults
@@ -243,12 +243,8 @@ class Schedule:
         broker = self._broker()
         files = broker.disk.files
         part = self._random.choice(("/events-", "/ledger-", "/__consumer_offsets-", "/__transaction_state-"))
-        for path_part, limit_s in ((part, 3), (".log", 30)):
-            files.fail(operation, path_part, errno.EIO, times=1)
-            fault_set = files.faults[-1]
-            await eventually(self._world, lambda fault=fault_set: fault.times == 0, limit_s=limit_s)
-            files.faults.clear()
-            if fault_set.times == 0:
+        for path_part, limit_s in ((part, 3.0), (".log", 30.0)):
+            if await self._fail_once(files, operation, path_part, limit_s=limit_s):
                 self.counts[fault] += 1
                 break
         await asyncio.sleep(self._random.uniform(0.2, 1.5))
@@ -260,6 +256,14 @@ class Schedule:
         else:
             await broker.stop()
         await self.bring_up(broker)
+
+    async def _fail_once(self, files: MemDisk, operation: str, path_part: str, *, limit_s: float) -> bool:
+        """Let the next operation on such a path fail; whether there was one in time."""
+        files.fail(operation, path_part, errno.EIO, times=1)
+        [fault] = files.faults
+        await eventually(self._world, lambda: fault.times == 0, limit_s=limit_s)
+        files.faults.clear()
+        return fault.times == 0
 
     async def _disk_full(self) -> None:
         broker = self._broker()

@@ -210,7 +210,8 @@ class ClassicMember(Membership):
         )
         joined = await link.ask_coordinator(GROUP_KEY, self.group, join_group, JOIN_VERSION, request, timeout_s=JOIN_S)
         if joined.error_code:
-            return await self._refused("a join", joined.error_code, joined.member_id)
+            await self._refused("a join", joined.error_code, joined.member_id)
+            return None
         self.member_id, self.epoch = joined.member_id, joined.generation_id
         link.recording.operations["classic-readers join"] += 1
         assignments = [] if joined.leader != self.member_id else assign(joined.members)
@@ -230,7 +231,8 @@ class ClassicMember(Membership):
             timeout_s=JOIN_S,
         )
         if synced.error_code:
-            return await self._refused("a sync", synced.error_code, self.member_id)
+            await self._refused("a sync", synced.error_code, self.member_id)
+            return None
         partitions = dict(read_assignment(synced.assignment).partitions)
         return set(partitions.get(EVENTS.name, ()))
 
@@ -330,10 +332,13 @@ class ConsumerMember(Membership):
             self.disown()
             await self._leave()
 
+    def _begin(self) -> None:
+        self.epoch, self._target, self._told = 0, None, False
+
     async def _live(self) -> None:
         """One membership, from joining until it is over."""
         link = self.link
-        self.epoch, self._target, self._told = 0, None, False
+        self._begin()
         beat_at = 0.0
         while not self.plan.stopping:
             if link.world.now >= beat_at or not self._told:

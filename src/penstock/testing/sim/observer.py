@@ -86,9 +86,9 @@ class Observer:
                     recording.add(CommittedOffset(group=group, key=key, offset=offset))
         for topic in self._plan.topics:
             for index in range(topic.partitions):
-                stable = await end_offset(link, topic.name, index, committed=True)
-                if stable >= 0:
-                    recording.add(LastStable(key=key_of(topic.name, index), offset=stable))
+                last_stable = await end_offset(link, topic.name, index, committed=True)
+                if last_stable >= 0:
+                    recording.add(LastStable(key=key_of(topic.name, index), offset=last_stable))
                 else:
                     complete = False
         recording.operations["look"] += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -54,6 +54,10 @@ class Fenced(Exception):
 
 class Doomed(Exception):
     """This transaction can only be aborted."""
+
+
+def error_code_of(response: Any) -> int:
+    return int(response.error_code)
 
 
 class Transactions:
@@ -161,7 +165,9 @@ class Transactions:
         )
         self._added.add((topic, index))
 
-    async def _insist(self, what: str, api: ModuleType, version: int, request: Any, code_of: Any) -> None:
+    async def _insist(
+        self, what: str, api: ModuleType, version: int, request: Any, code_of: Callable[[Any], int]
+    ) -> None:
         """Ask the coordinator until it says yes."""
         link = self._link
         for _ in range(30):
@@ -197,7 +203,7 @@ class Transactions:
                 transactional_id=self._id, producer_id=self._producer_id, producer_epoch=self._epoch, group_id=group
             )
             await self._insist(
-                "an addition of offsets", add_offsets_to_txn, ADD_OFFSETS_VERSION, request, lambda got: got.error_code
+                "an addition of offsets", add_offsets_to_txn, ADD_OFFSETS_VERSION, request, error_code_of
             )
             self._offsets_added = True
         request = txn_offset_commit.Request(
