@@ -206,7 +206,7 @@ class Transactions:
                 "an addition of offsets", add_offsets_to_txn, ADD_OFFSETS_VERSION, request, error_code_of
             )
             self._offsets_added = True
-        request = txn_offset_commit.Request(
+        commit = txn_offset_commit.Request(
             transactional_id=self._id,
             group_id=group,
             producer_id=self._producer_id,
@@ -225,7 +225,7 @@ class Transactions:
         for _ in range(30):
             try:
                 response = await link.ask_coordinator(
-                    GROUP_KEY, group, txn_offset_commit, TXN_OFFSET_COMMIT_VERSIONS[self._version], request
+                    GROUP_KEY, group, txn_offset_commit, TXN_OFFSET_COMMIT_VERSIONS[self._version], commit
                 )
             except NotSent:
                 await link.backoff()
