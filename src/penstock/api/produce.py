@@ -27,7 +27,7 @@ from penstock.model.generated_errors import (
     RequestTimedOut,
     UnknownTopicId,
 )
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import ProducerEpoch, ProducerId, TopicPartition
 from penstock.model.timers import Timers
 from penstock.model.topic import INTERNAL_TOPICS
 from penstock.model.turns import Turns
@@ -212,9 +212,9 @@ class Produce:
 
     def _to_add(
         self, context: RequestContext, request: ProduceRequest
-    ) -> tuple[tuple[int, int] | None, tuple[TopicPartition, ...]]:
+    ) -> tuple[tuple[ProducerId, ProducerEpoch] | None, tuple[TopicPartition, ...]]:
         """Producer id and epoch of a request, and its partitions that have no records of the transaction yet."""
-        producer: tuple[int, int] | None = None
+        producer: tuple[ProducerId, ProducerEpoch] | None = None
         found: list[TopicPartition] = []
         for name, topic_id, partitions in request.topics:
             for index, records in partitions:

@@ -18,6 +18,7 @@ from penstock.model.generated_errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
+from penstock.model.ids import BrokerId
 from penstock.model.topic import PartitionState
 from penstock.wire.api import alter_partition_reassignments as altered
 from penstock.wire.api import elect_leaders as elected
@@ -125,7 +126,7 @@ class TopicsReplicas:
             )
             if wanted.replicas is None:
                 raise NoReassignmentInProgress()
-            check_replicas(self._image, wanted.replicas, None)
+            check_replicas(self._image, list(map(BrokerId, wanted.replicas)), None)
             assert tuple(wanted.replicas) == state.replicas, "one broker, each replica once"
         except BrokerError as error:
             message = None if isinstance(error, NoReassignmentInProgress) else error.wire_message

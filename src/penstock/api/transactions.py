@@ -29,7 +29,7 @@ from penstock.model.generated_errors import (
     TransactionAbortable,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.model.turns import Turns
 from penstock.transactions.commands import (
@@ -112,8 +112,8 @@ class Transactions:
             return response(OperationNotAttempted())
         command = AddPartitions(
             transactional_id=request.v3_and_below_transactional_id,
-            producer_id=request.v3_and_below_producer_id,
-            epoch=request.v3_and_below_producer_epoch,
+            producer_id=ProducerId(request.v3_and_below_producer_id),
+            epoch=ProducerEpoch(request.v3_and_below_producer_epoch),
             partitions=partitions,
             transaction_version=FIRST_VERSION,
         )
@@ -212,8 +212,8 @@ class Transactions:
             return response(error)
         command = AddPartitions(
             transactional_id=request.transactional_id,
-            producer_id=request.producer_id,
-            epoch=request.producer_epoch,
+            producer_id=ProducerId(request.producer_id),
+            epoch=ProducerEpoch(request.producer_epoch),
             partitions=(place,),
             transaction_version=FIRST_VERSION,
         )
@@ -244,8 +244,8 @@ class Transactions:
 
         command = EndTransaction(
             transactional_id=request.transactional_id,
-            producer_id=request.producer_id,
-            epoch=request.producer_epoch,
+            producer_id=ProducerId(request.producer_id),
+            epoch=ProducerEpoch(request.producer_epoch),
             commit=request.committed,
             transaction_version=BUMPING_VERSION if bumps else FIRST_VERSION,
         )
@@ -277,8 +277,8 @@ class Transactions:
         if not entries:
             return response(UnknownTopicOrPartition())
         command = CommitTxnOffsets(
-            producer_id=request.producer_id,
-            producer_epoch=request.producer_epoch,
+            producer_id=ProducerId(request.producer_id),
+            producer_epoch=ProducerEpoch(request.producer_epoch),
             commit=CommitOffsets(
                 group=request.group_id,
                 member_id=request.member_id,
@@ -305,8 +305,8 @@ class Transactions:
                         CommitEntry(
                             name,
                             index,
-                            partition.committed_offset,
-                            partition.committed_leader_epoch,
+                            Offset(partition.committed_offset),
+                            LeaderEpoch(partition.committed_leader_epoch),
                             partition.committed_metadata or "",
                             topic.topic_id,
                         )
@@ -337,8 +337,8 @@ class Transactions:
             verified = self._verification.check_offsets(
                 request.transactional_id,
                 place,
-                request.producer_id,
-                request.producer_epoch,
+                command.producer_id,
+                command.producer_epoch,
                 context.api_version,
                 refusal,
             )
@@ -351,7 +351,7 @@ class Transactions:
 
         if context.api_version < OFFSETS_ADD_FROM:
             return verify(None)
-        added = self._verification.add(request.transactional_id, request.producer_id, request.producer_epoch, (place,))
+        added = self._verification.add(request.transactional_id, command.producer_id, command.producer_epoch, (place,))
         if isinstance(added, Deferred):
             return context.connection.hold(added).then(verify, shielded=context.connection.report)
         return verify(added)

@@ -15,7 +15,7 @@ from penstock.groups.consumer.patterns import compiled
 from penstock.model.deferred import Deferred, Eventual, after
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import RequestTimedOut
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import CoordinatorEpoch, ProducerEpoch, ProducerId, TopicPartition
 from penstock.model.timers import Timers
 from penstock.model.turns import Turns
 from penstock.transactions.context import TxnCoordinatorContext
@@ -70,10 +70,10 @@ class MarkerWriting:
         try:
             wait = self._log.write(
                 tp,
-                producer_id=marker.producer_id,
-                epoch=marker.producer_epoch,
+                producer_id=ProducerId(marker.producer_id),
+                epoch=ProducerEpoch(marker.producer_epoch),
                 commit=marker.transaction_result,
-                coordinator_epoch=marker.coordinator_epoch,
+                coordinator_epoch=CoordinatorEpoch(marker.coordinator_epoch),
                 transaction_version=marker.transaction_version,
             )
         except BrokerError as error:

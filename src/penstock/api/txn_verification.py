@@ -23,7 +23,7 @@ from penstock.model.generated_errors import (
     ProducerFenced,
     TransactionAbortable,
 )
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import ProducerEpoch, ProducerId, TopicPartition
 from penstock.partition.replica import VerifyTxn
 from penstock.transactions.commands import AddPartitions
 from penstock.transactions.service import TxnCoordinatorService
@@ -51,7 +51,7 @@ class TxnVerification:
         adds = version >= PRODUCE_ADDS_FROM
         abortable = version >= PRODUCE_ABORTABLE_FROM
 
-        def verify_txn(tp: TopicPartition, producer_id: int, epoch: int) -> bool:
+        def verify_txn(tp: TopicPartition, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
             error: Eventual[BrokerError | None] = refusal
             if refusal is None and (adds or self._enabled()):
                 error = self._coordinators.verify(transactional_id, tp, producer_id, epoch)
@@ -67,8 +67,8 @@ class TxnVerification:
         self,
         transactional_id: str,
         place: TopicPartition,
-        producer_id: int,
-        epoch: int,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
         version: int,
         refusal: BrokerError | None = None,
     ) -> Eventual[BrokerError | None]:
@@ -88,7 +88,11 @@ class TxnVerification:
         return after(verified, lambda error: None if error is None else error_for_committer(error))
 
     def add(
-        self, transactional_id: str, producer_id: int, epoch: int, partitions: tuple[TopicPartition, ...]
+        self,
+        transactional_id: str,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        partitions: tuple[TopicPartition, ...],
     ) -> Eventual[BrokerError | None]:
         """Add partitions to a transaction; returns the error if that fails."""
         command = AddPartitions(

@@ -19,7 +19,7 @@ from penstock.metadata.catalog import Catalog
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.store import MetadataStore
 from penstock.model.clock import Clock, Randomness
-from penstock.model.ids import TopicId
+from penstock.model.ids import BrokerId, TopicId
 from penstock.model.threads import Threads
 from penstock.model.timers import Timers
 from penstock.model.turns import Turns
@@ -149,7 +149,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
 def make_replicas(ground: Ground, loop: asyncio.AbstractEventLoop, turns: Turns, flushes: GroupCommit) -> Replicas:
     config = ground.settings()
     return Replicas(
-        broker_id=config.broker_id,
+        broker_id=BrokerId(config.broker_id),
         config=config,
         store=ground.logs,
         clock=ground.clock,
@@ -172,7 +172,7 @@ def make_deletions(ground: Ground, loop: asyncio.AbstractEventLoop, metadata: Me
     return Deletions(
         store=metadata,
         image=ground.catalog.image,
-        broker_id=ground.settings().broker_id,
+        broker_id=BrokerId(ground.settings().broker_id),
         gone=gone,
         log=ground.log.bind(part="deletions"),
     )

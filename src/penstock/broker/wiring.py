@@ -27,6 +27,7 @@ from penstock.metadata.records import BrokerEndpoint, BrokerState
 from penstock.metadata.store import MetadataStore, StoreSource
 from penstock.model.clock import Clock, Randomness
 from penstock.model.error_codes import ERRORS_BY_CODE
+from penstock.model.ids import BrokerId
 from penstock.model.threads import Threads
 from penstock.net.connection import ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
@@ -197,12 +198,12 @@ class Broker:
         cluster_id = self._ground.catalog.image.cluster_id
         self._ground.logs.load(
             config.topic_defaults,
-            broker_id=config.broker_id,
+            broker_id=BrokerId(config.broker_id),
             cluster_id=cluster_id,
             recovery_threads=config.num_recovery_threads_per_data_dir,
         )
         await register(metadata, self._described(listeners))
-        epoch_version = await elect_controller(metadata, config.broker_id)
+        epoch_version = await elect_controller(metadata, BrokerId(config.broker_id))
         self._controller = Controller(
             store=metadata,
             catalog=self._ground.catalog,
@@ -212,7 +213,7 @@ class Broker:
             id_floor=ProducerIdFloor(self._disk, config.data_directories[0], self._threads.executor),
         )
         if not self._ground.logs.stopped_clean:
-            await self._controller.begin_epochs(config.broker_id)
+            await self._controller.begin_epochs(BrokerId(config.broker_id))
 
     def _new_cluster_id(self) -> str:
         """The id of a new cluster; `StartRefused` where there are logs of a cluster whose metadata is missing."""
@@ -234,7 +235,9 @@ class Broker:
             for listener in listeners
             for host, port in [advertised.get(listener.name, (listener.host, listener.port))]
         )
-        return BrokerState(broker_id=self._config.broker_id, endpoints=endpoints, rack=self._config.broker_rack)
+        return BrokerState(
+            broker_id=BrokerId(self._config.broker_id), endpoints=endpoints, rack=self._config.broker_rack
+        )
 
     # Running
 

@@ -41,7 +41,7 @@ from penstock.metadata.store import BadVersion, MetadataStore, NodeExists, NoNod
 from penstock.model.clock import Randomness
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotController
-from penstock.model.ids import TopicId
+from penstock.model.ids import BrokerId, TopicId
 from penstock.model.topic import TopicState
 from penstock.storage.producer_id_floor import ProducerIdFloor
 
@@ -78,7 +78,7 @@ async def register(store: MetadataStore, broker: BrokerState) -> None:
     await store.multi([Create(broker_path(broker.broker_id), pack_broker(broker), ephemeral=True)])
 
 
-async def elect_controller(store: MetadataStore, broker_id: int) -> int | None:
+async def elect_controller(store: MetadataStore, broker_id: BrokerId) -> int | None:
     """Become controller; returns the version of the new controller epoch, or None if another broker is controller.
 
     The election raises the epoch in the same transaction, and a controller checks its version with every write, so that
@@ -180,7 +180,7 @@ class Controller:
             changes, lambda some: plan_quota_changes(self.image, some), validate_only=validate_only
         )
 
-    async def begin_epochs(self, broker_id: int) -> None:
+    async def begin_epochs(self, broker_id: BrokerId) -> None:
         """Start a new leader epoch in every partition this broker leads, after a stop that may have lost records."""
         await self._carry_out(lambda: plan_new_epochs(self.image, broker_id))
 

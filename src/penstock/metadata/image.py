@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.metadata import records
 from penstock.metadata.records import NO_CONFIGS, BrokerState, Deletion, QuotaEntity
-from penstock.model.ids import TopicId
+from penstock.model.ids import BrokerId, TopicId
 from penstock.model.topic import TopicState
 
 
@@ -158,7 +158,7 @@ class MetadataImage:
 
     def _apply_broker(self, change: Change) -> bool:
         """Whether a change does anything: a registration from before the one in the image does not."""
-        broker_id = int(records.last_name(change.path))
+        broker_id = BrokerId(int(records.last_name(change.path)))
         if change.data is None:
             self.brokers.pop(broker_id, None)
             return True

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, unquote
 
-from penstock.model.ids import TopicId
+from penstock.model.ids import BrokerId, TopicId
 from penstock.model.topic import PartitionState, TopicState
 
 CLUSTER = "/cluster"
@@ -41,7 +41,7 @@ def deletion_path(topic_id: TopicId) -> str:
     return f"{DELETIONS}/{topic_id.hex()}"
 
 
-def broker_path(broker_id: int) -> str:
+def broker_path(broker_id: BrokerId) -> str:
     return f"{BROKERS}/{broker_id}"
 
 
@@ -63,7 +63,7 @@ def pack(value: Any) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def brokers_shared(brokers: tuple[int, ...]) -> tuple[int, ...]:
+def brokers_shared(brokers: tuple[BrokerId, ...]) -> tuple[BrokerId, ...]:
     """One object for all partitions with the same replicas: ten thousand of them need a handful."""
     return brokers
 
@@ -147,7 +147,7 @@ class BrokerEndpoint:
 class BrokerState:
     """A broker that is up: registered by itself, gone with its session. `epoch` tells one life from the next."""
 
-    broker_id: int
+    broker_id: BrokerId
     endpoints: tuple[BrokerEndpoint, ...]
     rack: str | None
     epoch: int = 0
@@ -165,7 +165,7 @@ def pack_broker(broker: BrokerState) -> bytes:
     return pack({"endpoints": endpoints, "rack": broker.rack})
 
 
-def unpack_broker(broker_id: int, data: bytes, epoch: int) -> BrokerState:
+def unpack_broker(broker_id: BrokerId, data: bytes, epoch: int) -> BrokerState:
     record = json.loads(data)
     endpoints = tuple(
         BrokerEndpoint(listener=listener, host=host, port=port) for listener, host, port in record["endpoints"]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.model.generated_errors import InvalidTopic
-from penstock.model.ids import TopicId
+from penstock.model.ids import PARTITION_EPOCH_ZERO, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
 
 TOPIC_NAME_LENGTH_MAX = 249
 NAME_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
@@ -23,11 +23,11 @@ class PartitionState:
     """The replicas, leader and ISR of a partition. Only the controller writes it."""
 
     index: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    partition_epoch: int = 0
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    partition_epoch: PartitionEpoch = PARTITION_EPOCH_ZERO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock.model.deferred import Deferred
+from penstock.model.ids import BrokerId
 from penstock.model.timers import Timers
 from penstock.net.transport import Network, Transport
 from penstock.wire.channel import Channel, ProtocolViolation, Response, VersionUnsupported
@@ -90,7 +91,7 @@ class Peers:
 
     def send(
         self,
-        broker_id: int,
+        broker_id: BrokerId,
         purpose: Purpose,
         api: ModuleType,
         request: Any,

@@ -7,7 +7,7 @@ coordinator of that partition.
 from penstock.groups.service import GroupCoordinatorService
 from penstock.model.clock import Clock
 from penstock.model.deferred import Deferred
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import CoordinatorEpoch, ProducerEpoch, ProducerId, TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.partition.replicas import Replicas
 from penstock.partition.results import Appended
@@ -31,10 +31,10 @@ class MarkerLog:
         self,
         tp: TopicPartition,
         *,
-        producer_id: int,
-        epoch: int,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
         commit: bool,
-        coordinator_epoch: int,
+        coordinator_epoch: CoordinatorEpoch,
         transaction_version: int,
     ) -> Deferred[None] | None:
         """Append a marker; None if it is committed, else a Deferred that completes then. Raises if the append fails."""

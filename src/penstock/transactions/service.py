@@ -10,7 +10,7 @@ from penstock.model.clock import Clock
 from penstock.model.deferred import Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import TransactionAbortable
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import CoordinatorEpoch, ProducerEpoch, ProducerId, TopicPartition
 from penstock.model.timers import Timers
 from penstock.model.topic import TRANSACTION_STATE_TOPIC
 from penstock.observe.counters import StorageCounters
@@ -40,7 +40,7 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
         threads: Executor,
         log: Logger,
         markers: MarkerLog,
-        take_producer_id: Callable[[], int | None],
+        take_producer_id: Callable[[], ProducerId | None],
         counters: StorageCounters | None = None,
     ) -> None:
         super().__init__(
@@ -62,7 +62,7 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
         return TxnCoordinatorContext(
             partition,
             replica,
-            TxnShard(self._config(), self._take_producer_id, replica.role.leader_epoch),
+            TxnShard(self._config(), self._take_producer_id, CoordinatorEpoch(replica.role.leader_epoch)),
             markers=self._markers,
             clock=self._clock,
             timers=self._timers,
@@ -75,7 +75,7 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
         return TxnReader()
 
     def verify(
-        self, transactional_id: str, tp: TopicPartition, producer_id: int, epoch: int
+        self, transactional_id: str, tp: TopicPartition, producer_id: ProducerId, epoch: ProducerEpoch
     ) -> Eventual[BrokerError | None]:
         """None if a partition is part of this producer's current transaction, else the error.
 
