@@ -33,7 +33,7 @@ from penstock.model.generated_errors import (
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
 )
-from penstock.model.ids import TOPIC_ID_ZERO, LeaderEpoch, Offset, TopicId
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId
 from penstock.model.topic import TopicState
 from penstock.model.turns import Turns
 from penstock.wire.api import offset_delete as delete_api
@@ -100,9 +100,7 @@ class GroupOffsets:
             missing: list[tuple[int, int]] = []
             for index, offset, leader_epoch, metadata in partitions:
                 if 0 <= index < count:
-                    entries.append(
-                        CommitEntry(known_name, index, Offset(offset), LeaderEpoch(leader_epoch), metadata, known_id)
-                    )
+                    entries.append(CommitEntry(known_name, index, offset, leader_epoch, metadata, known_id))
                     results.append((index, 0))
                 else:
                     missing.append((index, UnknownTopicOrPartition.code))

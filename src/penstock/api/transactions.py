@@ -29,7 +29,7 @@ from penstock.model.generated_errors import (
     TransactionAbortable,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicPartition
+from penstock.model.ids import ProducerEpoch, ProducerId, TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.model.turns import Turns
 from penstock.transactions.commands import (
@@ -305,8 +305,8 @@ class Transactions:
                         CommitEntry(
                             name,
                             index,
-                            Offset(partition.committed_offset),
-                            LeaderEpoch(partition.committed_leader_epoch),
+                            partition.committed_offset,
+                            partition.committed_leader_epoch,
                             partition.committed_metadata or "",
                             topic.topic_id,
                         )

@@ -145,8 +145,8 @@ class CommitEntry(NamedTuple):
 
     topic: str
     partition: int
-    offset: Offset
-    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
     topic_id: TopicId = TOPIC_ID_ZERO
 

@@ -7,7 +7,7 @@ groups with the consumer protocol are in `consumer.events`.
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.model.ids import TOPIC_ID_ZERO, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId
+from penstock.model.ids import TOPIC_ID_ZERO, ProducerEpoch, ProducerId, TopicId
 from penstock.wire.group_values import ClassicGroupValue
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ class OffsetCommitted(NamedTuple):
     group: str
     topic: str
     partition: int
-    offset: Offset
-    leader_epoch: LeaderEpoch
+    offset: int
+    leader_epoch: int
     metadata: str
     commit_ms: int
     expire_ms: int = NO_EXPIRY_MS

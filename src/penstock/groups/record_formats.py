@@ -28,7 +28,7 @@ from penstock.groups.events import (
     TxnOffsetsDecided,
 )
 from penstock.model.batch import BatchHeader
-from penstock.model.ids import LeaderEpoch, Offset, TopicId
+from penstock.model.ids import TopicId
 from penstock.wire import group_records as wire
 from penstock.wire import group_values as values
 from penstock.wire.primitives import Malformed
@@ -185,8 +185,8 @@ class EventReader:
                 group,
                 topic,
                 key.partition,
-                Offset(found.offset),
-                LeaderEpoch(found.leader_epoch),
+                found.offset,
+                found.leader_epoch,
                 found.metadata,
                 found.commit_ms,
                 found.expire_ms,
