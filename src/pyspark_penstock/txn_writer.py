@@ -20,12 +20,12 @@ from penstock.model.batch import (
     HEADER,
     HEADER_BYTES,
     MAGIC,
-    NO_LEADER_EPOCH,
     PREFIX_BYTES,
     TRANSACTIONAL_FLAG,
 )
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import DuplicateSequenceNumber, OutOfOrderSequenceNumber, UnknownProducerId
+from penstock.model.ids import NO_LEADER_EPOCH
 from penstock.wire.api import metadata, produce
 from penstock.wire.column_batches import RecordsOfPartition, add_rows, choose_partitions
 from penstock.wire.compression import compress

@@ -27,7 +27,7 @@ from penstock.model.generated_errors import (
     UnknownTopicOrPartition,
     UnsupportedEndpointType,
 )
-from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+from penstock.model.ids import NO_BROKER, TOPIC_ID_ZERO, TopicId
 from penstock.model.topic import PartitionState, TopicState, check_topic_name
 from penstock.wire.api import describe_cluster as described
 from penstock.wire.api import metadata as gen
@@ -38,7 +38,6 @@ TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11
 
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 OPERATIONS_NOT_REQUESTED = -(2**31)
-NO_BROKER = -1
 VERSION_LATEST = 13
 ENDPOINT_OF_BROKERS = 1
 ENDPOINT_OF_CONTROLLERS = 2
@@ -188,7 +187,9 @@ class Reach:
 
     def partition(self, state: PartitionState) -> gen.MetadataResponsePartition:
         up = self._up
-        replicas, isr, leader, error = list(state.replicas), list(state.isr), state.leader, 0
+        leader, error = state.leader, 0
+        replicas: list[int] = [*state.replicas]
+        isr: list[int] = [*state.isr]
         offline = [] if up.issuperset(state.replicas) else [broker for broker in replicas if broker not in up]
         if leader not in self._reachable:
             elsewhere = leader in up and self._version >= 6

@@ -21,6 +21,7 @@ from penstock.metadata.records import BrokerEndpoint
 from penstock.model.deferred import Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorNotAvailable, InvalidRequest
+from penstock.model.ids import BrokerId
 from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from penstock.transactions.service import TxnCoordinatorService
 from penstock.wire.api import find_coordinator as gen
@@ -103,13 +104,13 @@ class Coordinators:
             )
         return gen.Coordinator(key=key, node_id=node_id, host=at.host, port=at.port)
 
-    def _coordinator_id(self, key: str, key_type: int) -> int:
+    def _coordinator_id(self, key: str, key_type: int) -> BrokerId:
         """The broker id of a coordinator; -1 where the partition has no leader."""
         if key_type not in (GROUP, TRANSACTION, SHARE):
             raise InvalidRequest()
         if key_type == SHARE:
             check_share_key(key)
-            return self._config.current.broker_id
+            return BrokerId(self._config.current.broker_id)
         coordinators = self._groups if key_type == GROUP else self._transactions
         topic = self._image.topics.get(GROUP_OFFSETS_TOPIC if key_type == GROUP else TRANSACTION_STATE_TOPIC)
         if topic is None:
@@ -120,7 +121,7 @@ class Coordinators:
             raise CoordinatorNotAvailable()
         return leader
 
-    def _endpoint(self, context: RequestContext, broker_id: int) -> BrokerEndpoint:
+    def _endpoint(self, context: RequestContext, broker_id: BrokerId) -> BrokerEndpoint:
         broker = self._image.brokers.get(broker_id)
         at = broker.endpoint(context.connection.listener) if broker is not None else None
         if at is None:

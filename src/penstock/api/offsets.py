@@ -22,6 +22,7 @@ from penstock.model.generated_errors import (
     UnknownServerError,
     UnsupportedVersion,
 )
+from penstock.model.ids import LeaderEpoch
 from penstock.model.turns import Turns
 from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
@@ -113,7 +114,7 @@ class Offsets:
                 raise UnknownServerError
             replica = self._replicas.get(topic, index)
             leader, offsets = replica.leading(), replica.offsets
-            leader.check_epoch(item.current_leader_epoch)
+            leader.check_epoch(LeaderEpoch(item.current_leader_epoch))
             response = ListOffsetsPartitionResponse(partition_index=index)
             readable = offsets.last_stable if isolation_level == READ_COMMITTED else offsets.high_watermark
             if timestamp == LATEST:
@@ -170,13 +171,13 @@ class Offsets:
         try:
             replica = self._replicas.get(topic, item.partition)
             leader = replica.leading()
-            leader.check_epoch(item.current_leader_epoch)
+            leader.check_epoch(LeaderEpoch(item.current_leader_epoch))
             if item.leader_epoch == leader.leader_epoch:
                 # The current epoch ends at the log end, also before its first batch.
                 response.leader_epoch, response.end_offset = item.leader_epoch, replica.offsets.log_end
             else:
                 response.leader_epoch, response.end_offset = replica.log.epochs.end_of(
-                    item.leader_epoch, replica.offsets.log_end
+                    LeaderEpoch(item.leader_epoch), replica.offsets.log_end
                 )
         except BrokerError as error:
             response.error_code, _ = wire_error(error)

@@ -14,6 +14,7 @@ from penstock.coordinator.step import Result
 from penstock.model.deferred import Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest
+from penstock.model.ids import ProducerEpoch, ProducerId
 from penstock.transactions.commands import InitProducer, ProducerInitialized
 from penstock.transactions.old_clients import FENCED_FROM_INIT, error_for_version
 from penstock.transactions.service import TxnCoordinatorService
@@ -70,8 +71,8 @@ class ProducerIdentities:
         command = InitProducer(
             transactional_id=request.transactional_id,
             timeout_ms=request.transaction_timeout_ms,
-            producer_id=request.producer_id,
-            epoch=request.producer_epoch,
+            producer_id=ProducerId(request.producer_id),
+            epoch=ProducerEpoch(request.producer_epoch),
         )
         return submit(self._coordinators, command.transactional_id, command, response)
 

@@ -15,7 +15,7 @@ from penstock.controller.topics import Growth, NewTopic
 from penstock.metadata.live_config import LiveConfig
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidRequest, UnknownTopicId, UnknownTopicOrPartition
-from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+from penstock.model.ids import TOPIC_ID_ZERO, BrokerId, TopicId
 from penstock.model.topic import TopicState
 from penstock.model.turns import Turns
 from penstock.wire.api import create_partitions as grown
@@ -161,13 +161,17 @@ def new_topic(topic: made.CreatableTopic) -> NewTopic:
         name=topic.name,
         partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
-        assignments=tuple((item.partition_index, tuple(item.broker_ids)) for item in topic.assignments),
+        assignments=tuple((item.partition_index, tuple(map(BrokerId, item.broker_ids))) for item in topic.assignments),
         configs=tuple((config.name, config.value) for config in topic.configs),
     )
 
 
 def growth(topic: grown.CreatePartitionsTopic) -> Growth:
-    assignments = None if topic.assignments is None else tuple(tuple(item.broker_ids) for item in topic.assignments)
+    assignments = (
+        None
+        if topic.assignments is None
+        else tuple(tuple(map(BrokerId, item.broker_ids)) for item in topic.assignments)
+    )
     return Growth(name=topic.name, count=topic.count, assignments=assignments)
 
 

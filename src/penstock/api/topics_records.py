@@ -6,6 +6,7 @@ from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidTopic, PolicyViolation
+from penstock.model.ids import Offset
 from penstock.model.producers import ProducerSnapshot
 from penstock.model.topic import check_topic_name
 from penstock.model.turns import Turns
@@ -57,7 +58,7 @@ class TopicsRecords:
             if replica.config.cleanup_policy == COMPACT_ONLY:
                 # Deleting the oldest records of a compacted log would lose the last value of some keys.
                 raise PolicyViolation()
-            start = replica.delete_records(offset)
+            start = replica.delete_records(Offset(offset))
         except BrokerError as error:
             return gone.DeleteRecordsPartitionResult(
                 partition_index=index, low_watermark=UNKNOWN_OFFSET, error_code=error.code

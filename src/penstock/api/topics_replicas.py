@@ -22,6 +22,7 @@ from penstock.model.generated_errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
+from penstock.model.ids import BrokerId
 from penstock.model.topic import PartitionState
 from penstock.model.turns import Turns
 from penstock.wire.api import alter_partition_reassignments as altered
@@ -141,7 +142,7 @@ class TopicsReplicas:
             )
             if wanted.replicas is None:
                 raise NoReassignmentInProgress()
-            check_replicas(self._image, wanted.replicas, None)
+            check_replicas(self._image, list(map(BrokerId, wanted.replicas)), None)
             assert tuple(wanted.replicas) == state.replicas, "one broker, each replica once"
         except BrokerError as error:
             message = None if isinstance(error, NoReassignmentInProgress) else error.wire_message

@@ -29,7 +29,7 @@ from penstock.model.generated_errors import (
     TransactionAbortable,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import ProducerEpoch, ProducerId, TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.model.turns import Turns
 from penstock.partition.producers import NO_SEQUENCE
@@ -114,8 +114,8 @@ class Transactions:
             return response(OperationNotAttempted())
         command = AddPartitions(
             transactional_id=request.v3_and_below_transactional_id,
-            producer_id=request.v3_and_below_producer_id,
-            epoch=request.v3_and_below_producer_epoch,
+            producer_id=ProducerId(request.v3_and_below_producer_id),
+            epoch=ProducerEpoch(request.v3_and_below_producer_epoch),
             partitions=partitions,
             transaction_version=FIRST_VERSION,
         )
@@ -214,8 +214,8 @@ class Transactions:
             return response(error)
         command = AddPartitions(
             transactional_id=request.transactional_id,
-            producer_id=request.producer_id,
-            epoch=request.producer_epoch,
+            producer_id=ProducerId(request.producer_id),
+            epoch=ProducerEpoch(request.producer_epoch),
             partitions=(place,),
             transaction_version=FIRST_VERSION,
         )
@@ -246,8 +246,8 @@ class Transactions:
 
         command = EndTransaction(
             transactional_id=request.transactional_id,
-            producer_id=request.producer_id,
-            epoch=request.producer_epoch,
+            producer_id=ProducerId(request.producer_id),
+            epoch=ProducerEpoch(request.producer_epoch),
             commit=request.committed,
             transaction_version=BUMPING_VERSION if bumps else FIRST_VERSION,
         )
@@ -279,8 +279,8 @@ class Transactions:
         if not entries:
             return response(UnknownTopicOrPartition())
         command = CommitTxnOffsets(
-            producer_id=request.producer_id,
-            producer_epoch=request.producer_epoch,
+            producer_id=ProducerId(request.producer_id),
+            producer_epoch=ProducerEpoch(request.producer_epoch),
             commit=CommitOffsets(
                 group=request.group_id,
                 member_id=request.member_id,
@@ -328,7 +328,7 @@ class Transactions:
     ) -> Eventual[commit_api.Response]:
         """Commit if the group's partition is part of the transaction, or can be added to it."""
         version = context.api_version
-        producer_id, epoch = request.producer_id, request.producer_epoch
+        producer_id, epoch = command.producer_id, command.producer_epoch
         try:
             group = self._groups.of(request.group_id)
             group.check()

@@ -15,7 +15,7 @@ from penstock.groups.consumer.patterns import compiled
 from penstock.model.deferred import Deferred, Eventual, after
 from penstock.model.errors import BrokerError, wire_error
 from penstock.model.generated_errors import RequestTimedOut
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import CoordinatorEpoch, ProducerEpoch, ProducerId, TopicPartition
 from penstock.model.timers import Timers
 from penstock.model.turns import Turns
 from penstock.transactions.context import TxnCoordinatorContext
@@ -83,10 +83,10 @@ class MarkerWriting:
             wait = self._log.write(
                 tp,
                 Marker(
-                    marker.producer_id,
-                    marker.producer_epoch,
+                    ProducerId(marker.producer_id),
+                    ProducerEpoch(marker.producer_epoch),
                     marker.transaction_result,
-                    marker.coordinator_epoch,
+                    CoordinatorEpoch(marker.coordinator_epoch),
                     marker.transaction_version,
                 ),
             )

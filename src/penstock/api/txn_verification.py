@@ -21,7 +21,7 @@ from penstock.model.generated_errors import (
     ProducerFenced,
     TransactionAbortable,
 )
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import ProducerEpoch, ProducerId, TopicPartition
 from penstock.partition.replica import Replica
 from penstock.partition.verification import NOT_REQUIRED, WAS_OPEN, TxnProof, VerificationGuard
 from penstock.transactions.commands import AddPartitions, VerifyPartitions
@@ -36,7 +36,7 @@ OFFSETS_ADD_FROM = 5
 
 COORDINATOR_AWAY = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
-FirstBatch = tuple[Replica, VerificationGuard, int]
+FirstBatch = tuple[Replica, VerificationGuard, ProducerEpoch]
 """A batch that may be the first of its transaction in a partition: the guard it was given, and its producer epoch."""
 
 
@@ -77,7 +77,7 @@ class TxnVerification:
         """The proofs of a request, once the coordinator has verified or added the partitions of these batches."""
         adds = version >= PRODUCE_ADDS_FROM
         abortable = version >= PRODUCE_ABORTABLE_FROM
-        by_producer: dict[tuple[int, int], list[FirstBatch]] = {}
+        by_producer: dict[tuple[ProducerId, ProducerEpoch], list[FirstBatch]] = {}
         for first in first_batches:
             _, guard, epoch = first
             by_producer.setdefault((guard.producer_id, epoch), []).append(first)
@@ -99,7 +99,7 @@ class TxnVerification:
         return after(Deferred.all(responses), proofs)
 
     def of_offsets(
-        self, transactional_id: str, version: int, replica: Replica, guard: VerificationGuard, epoch: int
+        self, transactional_id: str, version: int, replica: Replica, guard: VerificationGuard, epoch: ProducerEpoch
     ) -> Eventual[TxnProof]:
         """The proof of an offset commit to a partition of `__consumer_offsets`."""
         adds = version >= OFFSETS_ADD_FROM
@@ -118,7 +118,12 @@ class TxnVerification:
 
 
 def question(
-    transactional_id: str, producer_id: int, epoch: int, partitions: tuple[TopicPartition, ...], *, adds: bool
+    transactional_id: str,
+    producer_id: ProducerId,
+    epoch: ProducerEpoch,
+    partitions: tuple[TopicPartition, ...],
+    *,
+    adds: bool,
 ) -> Question:
     if adds:
         return AddPartitions(

@@ -19,7 +19,7 @@ from penstock.metadata.catalog import Catalog
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.store import MetadataStore
 from penstock.model.clock import Clock, Randomness
-from penstock.model.ids import TopicId
+from penstock.model.ids import BrokerId, TopicId
 from penstock.model.threads import Threads
 from penstock.model.timers import Timers
 from penstock.model.turns import Turns
@@ -144,7 +144,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         transactions=transactions,
         markers=markers,
         verifier=RoutedVerifier(
-            broker_id=ground.settings().broker_id,
+            broker_id=BrokerId(ground.settings().broker_id),
             image=ground.catalog.image,
             coordinators=transactions,
             remote=None,
@@ -158,7 +158,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
 def make_replicas(ground: Ground, loop: asyncio.AbstractEventLoop, turns: Turns, flushes: GroupCommit) -> Replicas:
     config = ground.settings()
     return Replicas(
-        broker_id=config.broker_id,
+        broker_id=BrokerId(config.broker_id),
         config=config,
         store=ground.logs,
         clock=ground.clock,
@@ -181,7 +181,7 @@ def make_deletions(ground: Ground, loop: asyncio.AbstractEventLoop, metadata: Me
     return Deletions(
         store=metadata,
         image=ground.catalog.image,
-        broker_id=ground.settings().broker_id,
+        broker_id=BrokerId(ground.settings().broker_id),
         gone=gone,
         log=ground.log.bind(part="deletions"),
     )
@@ -247,7 +247,7 @@ def make_transactions(
         log=ground.log.bind(part="transactions"),
         counters=ground.storage_counters,
         markers=RoutedMarkers(
-            broker_id=ground.settings().broker_id, image=ground.catalog.image, local=markers, remote=None
+            broker_id=BrokerId(ground.settings().broker_id), image=ground.catalog.image, local=markers, remote=None
         ),
         take_producer_id=producer_ids.next_at_hand,
     )

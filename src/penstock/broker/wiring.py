@@ -29,6 +29,7 @@ from penstock.metadata.store import MetadataStore, StoreSource
 from penstock.model.clock import Clock, Randomness
 from penstock.model.error_codes import ERRORS_BY_CODE
 from penstock.model.generated_errors import NotController, RequestTimedOut
+from penstock.model.ids import BrokerId
 from penstock.model.threads import Threads
 from penstock.net.connection import ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
@@ -201,7 +202,7 @@ class Broker:
         cluster_id = self._ground.catalog.image.cluster_id
         self._ground.logs.load(
             config.topic_defaults,
-            broker_id=config.broker_id,
+            broker_id=BrokerId(config.broker_id),
             cluster_id=cluster_id,
             recovery_threads=config.num_recovery_threads_per_data_dir,
         )
@@ -227,7 +228,7 @@ class Broker:
         """Give what this broker leads new leader epochs, which the controller of the cluster does."""
         while await self._membership.join():
             try:
-                await self._controller.begin_epochs(self._config.broker_id)
+                await self._controller.begin_epochs(BrokerId(self._config.broker_id))
             except (NotController, RequestTimedOut):
                 # Its session was lost, or the outcome is not known: a further epoch does no harm.
                 continue
@@ -254,7 +255,9 @@ class Broker:
             for listener in listeners
             for host, port in [advertised.get(listener.name, (listener.host, listener.port))]
         )
-        return BrokerState(broker_id=self._config.broker_id, endpoints=endpoints, rack=self._config.broker_rack)
+        return BrokerState(
+            broker_id=BrokerId(self._config.broker_id), endpoints=endpoints, rack=self._config.broker_rack
+        )
 
     # Running
 

@@ -16,7 +16,7 @@ from penstock.metadata.operations import Delete, Operation
 from penstock.metadata.records import chunks_needed, deletion_path, topic_path
 from penstock.metadata.store import MetadataStore
 from penstock.model.clock import Randomness
-from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
+from penstock.model.ids import TOPIC_ID_ZERO, BrokerId, LeaderEpoch, TopicId, TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, PartitionState, TopicState
 from penstock.storage import marks, partition_metadata, set_aside
 from penstock.storage.checkpoint import CheckpointDamaged
@@ -78,9 +78,9 @@ class DataDirectories:
     def cluster_id(self) -> str | None:
         return self._owned(CLUSTER_ID)
 
-    def broker_id(self) -> int | None:
+    def broker_id(self) -> BrokerId | None:
         found = self._owned(NODE_ID)
-        return None if found is None else int(found)
+        return None if found is None else BrokerId(int(found))
 
     def _owned(self, name: str) -> str | None:
         found = {value for directory in self._directories if (value := directory.owner().get(name)) is not None}
@@ -141,14 +141,14 @@ class DataDirectories:
             elif log.tp != tp or log.topic_id != topic_id:
                 set_aside.set_aside(self._disk, given, randomness.uuid_bytes().hex())
 
-    def epoch_of(self, log: StrayLog | None) -> int:
+    def epoch_of(self, log: StrayLog | None) -> LeaderEpoch:
         """The next leader epoch of a log: greater than that of every batch in it."""
         if log is None:
-            return 0
+            return LeaderEpoch(0)
         try:
-            return LeaderEpochs.load(self._disk, f"{log.path}/{EPOCHS}").latest + 1
+            return LeaderEpoch(LeaderEpochs.load(self._disk, f"{log.path}/{EPOCHS}").latest + 1)
         except CheckpointDamaged:
-            return 0
+            return LeaderEpoch(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,12 @@ async def read_image(store: MetadataStore) -> MetadataImage:
 
 
 async def adopt(
-    store: MetadataStore, directories: DataDirectories, adoption: Adoption, *, broker_id: int, randomness: Randomness
+    store: MetadataStore,
+    directories: DataDirectories,
+    adoption: Adoption,
+    *,
+    broker_id: BrokerId,
+    randomness: Randomness,
 ) -> TopicState:
     """Make a topic of orphaned logs; returns its new metadata."""
     image = await read_image(store)

@@ -49,7 +49,7 @@ from penstock.metadata.store import MetadataStore, OutcomeUnknown, StoreFault, S
 from penstock.model.clock import Randomness
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotController, RequestTimedOut
-from penstock.model.ids import TopicId
+from penstock.model.ids import BrokerId, TopicId
 from penstock.model.topic import TopicState
 from penstock.storage.producer_id_floor import ProducerIdFloor
 
@@ -171,7 +171,7 @@ class Controller:
             changes, lambda some: plan_quota_changes(self.image, some), validate_only=validate_only
         )
 
-    async def begin_epochs(self, broker_id: int) -> None:
+    async def begin_epochs(self, broker_id: BrokerId) -> None:
         """Start a new leader epoch in every partition this broker leads, after a stop that may have lost records."""
         await self._carry_out(lambda: plan_new_epochs(self.image, broker_id))
 

@@ -13,7 +13,7 @@ from penstock.metadata.image import ImageDelta, MetadataImage
 from penstock.metadata.operations import Delete, Operation, Set
 from penstock.metadata.records import Deletion, deletion_path, pack_deletion
 from penstock.metadata.store import BadVersion, MetadataStore, NoNode, OutcomeUnknown, StoreUnavailable
-from penstock.model.ids import TopicId
+from penstock.model.ids import BrokerId, TopicId
 from penstock.observe.log import Logger
 
 SETTLED_AT_ONCE_MAX = 1_000
@@ -29,7 +29,9 @@ Gone = Callable[[Collection[TopicId]], Awaitable[frozenset[TopicId]]]
 class Deletions:
     """Removes this broker from the deletions that it has completed."""
 
-    def __init__(self, *, store: MetadataStore, image: MetadataImage, broker_id: int, gone: Gone, log: Logger) -> None:
+    def __init__(
+        self, *, store: MetadataStore, image: MetadataImage, broker_id: BrokerId, gone: Gone, log: Logger
+    ) -> None:
         self._store = store
         self._image = image
         self._broker_id = broker_id

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from penstock.metadata.records import BrokerState
 from penstock.model.generated_errors import InvalidReplicationFactor
+from penstock.model.ids import BrokerId
 
 
-def place(brokers: Iterable[BrokerState], *, first: int, count: int, factor: int) -> list[tuple[int, ...]]:
+def place(brokers: Iterable[BrokerState], *, first: int, count: int, factor: int) -> list[tuple[BrokerId, ...]]:
     """Replicas for `count` partitions, the preferred leader first in each.
 
     Leaders rotate over the brokers, starting at `first`, so that topics created one by one do not all begin at the same
@@ -31,7 +32,7 @@ def alternate_racks(brokers: Iterable[BrokerState]) -> list[BrokerState]:
     return [row[depth] for depth in range(deepest) for row in rows if depth < len(row)]
 
 
-def replicas_from(order: Sequence[BrokerState], start: int, factor: int) -> tuple[int, ...]:
+def replicas_from(order: Sequence[BrokerState], start: int, factor: int) -> tuple[BrokerId, ...]:
     """`factor` brokers from `start` on, new racks first."""
     size = len(order)
     # Each full round shifts the followers by one more, so that no two brokers share all their partitions.

@@ -2,6 +2,7 @@
 
 from penstock.controller.controller import Controller
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotController
+from penstock.model.ids import ProducerId
 
 
 class ProducerIds:
@@ -11,13 +12,13 @@ class ProducerIds:
         self._controller = controller
         self._block = range(0)
 
-    def next_at_hand(self) -> int | None:
+    def next_at_hand(self) -> ProducerId | None:
         """The next id, or None when the block is used up: then `await next()`."""
         block = self._block
         if not block:
             return None
         self._block = block[1:]
-        return block[0]
+        return ProducerId(block[0])
 
     @property
     def stocked(self) -> bool:
@@ -34,7 +35,7 @@ class ProducerIds:
                 # Producers do not know NotController: let them retry, as in Kafka.
                 raise CoordinatorLoadInProgress() from None
 
-    async def next(self) -> int:
+    async def next(self) -> ProducerId:
         """The next id, from a new block where needed."""
         while (producer_id := self.next_at_hand()) is None:
             await self.stock()

@@ -36,7 +36,7 @@ from penstock.model.generated_errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import TopicId
+from penstock.model.ids import BrokerId, LeaderEpoch, PartitionEpoch, TopicId
 from penstock.model.topic import PartitionState, TopicState, check_topic_name
 
 USE_DEFAULT = -1
@@ -59,7 +59,7 @@ class NewTopic:
     name: str
     partitions: int = USE_DEFAULT
     replication_factor: int = USE_DEFAULT
-    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    assignments: tuple[tuple[int, tuple[BrokerId, ...]], ...] = ()
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
@@ -69,7 +69,7 @@ class Growth:
 
     name: str
     count: int
-    assignments: tuple[tuple[int, ...], ...] | None = None
+    assignments: tuple[tuple[BrokerId, ...], ...] | None = None
 
 
 def plan_creations(
@@ -167,7 +167,7 @@ def checked_configs(topic: NewTopic, config: BrokerConfig) -> dict[str, str]:
     return configs
 
 
-def placed(image: MetadataImage, topic: NewTopic, config: BrokerConfig, first: int) -> list[tuple[int, ...]]:
+def placed(image: MetadataImage, topic: NewTopic, config: BrokerConfig, first: int) -> list[tuple[BrokerId, ...]]:
     if topic.replication_factor < USE_DEFAULT or topic.replication_factor == 0:
         raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
     if topic.partitions < USE_DEFAULT or topic.partitions == 0:
@@ -177,20 +177,20 @@ def placed(image: MetadataImage, topic: NewTopic, config: BrokerConfig, first: i
     return place_or_refuse(image, first=first, count=count, factor=factor)
 
 
-def place_or_refuse(image: MetadataImage, *, first: int, count: int, factor: int) -> list[tuple[int, ...]]:
+def place_or_refuse(image: MetadataImage, *, first: int, count: int, factor: int) -> list[tuple[BrokerId, ...]]:
     try:
         return place(image.brokers.values(), first=first, count=count, factor=factor)
     except InvalidReplicationFactor as error:
         raise InvalidReplicationFactor(f"Unable to replicate the partition {factor} time(s): {error}") from None
 
 
-def assigned(image: MetadataImage, topic: NewTopic) -> list[tuple[int, ...]]:
+def assigned(image: MetadataImage, topic: NewTopic) -> list[tuple[BrokerId, ...]]:
     """The manually assigned replicas, in the order of partitions, which must be consecutive."""
     if topic.replication_factor != USE_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
     if topic.partitions != USE_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
-    by_index: dict[int, tuple[int, ...]] = {}
+    by_index: dict[int, tuple[BrokerId, ...]] = {}
     factor: int | None = None
     for index, brokers in topic.assignments:
         if index in by_index:
@@ -203,7 +203,7 @@ def assigned(image: MetadataImage, topic: NewTopic) -> list[tuple[int, ...]]:
     return [by_index[index] for index in range(len(by_index))]
 
 
-def check_replicas(image: MetadataImage, brokers: Sequence[int], factor: int | None) -> None:
+def check_replicas(image: MetadataImage, brokers: Sequence[BrokerId], factor: int | None) -> None:
     """Reject manually assigned replicas unless they are known brokers, each once, as many as for other partitions."""
     if not brokers:
         raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
@@ -225,13 +225,13 @@ def check_replicas(image: MetadataImage, brokers: Sequence[int], factor: int | N
         )
 
 
-def new_partition(image: MetadataImage, index: int, brokers: tuple[int, ...]) -> PartitionState:
+def new_partition(image: MetadataImage, index: int, brokers: tuple[BrokerId, ...]) -> PartitionState:
     """A new partition: it is empty, so all live replicas are in sync."""
     brokers = brokers_shared(brokers)
     isr = tuple(broker for broker in brokers if broker in image.brokers)
     assert isr, f"no live broker among {brokers}"
     return PartitionState(
-        index=index, leader=isr[0], leader_epoch=0, replicas=brokers, isr=brokers_shared(isr), partition_epoch=0
+        index=index, leader=isr[0], leader_epoch=LeaderEpoch(0), replicas=brokers, isr=brokers_shared(isr)
     )
 
 
@@ -338,7 +338,7 @@ def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) ->
     )
 
 
-def plan_new_epochs(image: MetadataImage, broker_id: int) -> Plan[TopicState]:
+def plan_new_epochs(image: MetadataImage, broker_id: BrokerId) -> Plan[TopicState]:
     """Plan a new leader epoch for every partition that a broker leads.
 
     After an unclean stop the end of a log may be lost and its offsets reused; the epoch distinguishes the records.
@@ -351,7 +351,13 @@ def plan_new_epochs(image: MetadataImage, broker_id: int) -> Plan[TopicState]:
         if not chunks:
             continue
         partitions = tuple(
-            replace(p, leader_epoch=p.leader_epoch + 1, partition_epoch=p.partition_epoch + 1) if leads else p
+            replace(
+                p,
+                leader_epoch=LeaderEpoch(p.leader_epoch + 1),
+                partition_epoch=PartitionEpoch(p.partition_epoch + 1),
+            )
+            if leads
+            else p
             for p, leads in zip(topic.partitions, led, strict=True)
         )
         versions = versions_after(image, topic, len(topic.chunk_versions), chunks)

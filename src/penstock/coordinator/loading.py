@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from penstock.coordinator.context import CoordinatorContext
 from penstock.coordinator.step import Event
 from penstock.model.batch import BatchHeader
+from penstock.model.ids import Offset
 from penstock.storage.view import LogView
 from penstock.storage.walk import BatchAt
 from penstock.wire.compression import UnsupportedCompression
@@ -50,7 +51,7 @@ class SkippedBatches:
 
     def __init__(self) -> None:
         self.count = 0
-        self.first: tuple[int, str] | None = None
+        self.first: tuple[Offset, str] | None = None
         """The offset of the first of them, and the reason."""
 
     def add(self, header: BatchHeader, reason: Exception) -> None:

@@ -17,7 +17,7 @@ from penstock.metadata.image import ImageDelta, MetadataImage
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
-from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.ids import Offset, TopicId, TopicPartition
 from penstock.model.timers import Timers
 from penstock.model.topic import TopicState
 from penstock.observe.counters import StorageCounters
@@ -323,7 +323,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         self._load_again(partition)
         return True
 
-    def _report_lost(self, partition: int, offset: int, detail: str) -> None:
+    def _report_lost(self, partition: int, offset: Offset, detail: str) -> None:
         self._counters.coordinator_damage += 1
         self._log.error(
             "coordinator_records_lost",

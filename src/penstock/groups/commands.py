@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from penstock.model.errors import BrokerError
-from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+from penstock.model.ids import NO_LEADER_EPOCH, TOPIC_ID_ZERO, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId
 
 NO_MEMBER_ID = ""
 """The id of a member that has none yet, or of a commit from outside the group."""
@@ -146,7 +146,7 @@ class CommitEntry(NamedTuple):
     topic: str
     partition: int
     offset: int
-    leader_epoch: int = -1
+    leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
     topic_id: TopicId = TOPIC_ID_ZERO
 
@@ -171,8 +171,8 @@ class CommitOffsets:
 class CommitTxnOffsets:
     """The same within a transaction: visible only once the transaction is committed."""
 
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     commit: CommitOffsets
 
 
@@ -206,8 +206,8 @@ class CommittedOffset(NamedTuple):
 
     topic: str
     partition: int
-    offset: int
-    leader_epoch: int
+    offset: Offset
+    leader_epoch: LeaderEpoch
     metadata: str
     commit_ms: int
     topic_id: TopicId

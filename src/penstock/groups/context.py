@@ -19,6 +19,7 @@ from penstock.groups.shard import GroupShard
 from penstock.model.batch import TRANSACTIONAL_FLAG
 from penstock.model.deferred import Eventual
 from penstock.model.generated_errors import RecordListTooLarge
+from penstock.model.ids import Offset, ProducerEpoch, ProducerId
 from penstock.model.timers import Timers
 from penstock.observe.log import Logger
 from penstock.partition.replica import Replica
@@ -81,7 +82,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
         """This partition of `__consumer_offsets`, where commits of a transaction are verified."""
         return self._replica
 
-    def check_txn(self, producer_id: int, epoch: int, proof: TxnProof) -> None:
+    def check_txn(self, producer_id: ProducerId, epoch: ProducerEpoch, proof: TxnProof) -> None:
         """Reject a commit within a transaction unless the proof that it may be written here holds."""
         self.check()
         self._replica.producers.check_unsequenced(producer_id, epoch, proof)
@@ -113,7 +114,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
         """The broker's settings changed."""
         self._shard.reconfigure(config)
 
-    def decided(self, producer_id: int, *, commit: bool, end: int) -> None:
+    def decided(self, producer_id: ProducerId, *, commit: bool, end: Offset) -> None:
         """A marker that ends at `end` is in the log: commit or discard the pending offsets of a producer's transaction.
 
         Only while the shard serves: no marker may be written while it loads.

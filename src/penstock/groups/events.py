@@ -7,13 +7,12 @@ groups with the consumer protocol are in `consumer.events`.
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.model.ids import TOPIC_ID_ZERO, TopicId
+from penstock.model.ids import TOPIC_ID_ZERO, ProducerEpoch, ProducerId, TopicId
 from penstock.wire.group_values import ClassicGroupValue
 
 if TYPE_CHECKING:
     from penstock.groups.classic.rebalance import Rebalance
 
-NO_LEADER_EPOCH = -1
 NO_EXPIRY_MS = -1
 """The commit has no retention of its own, as every commit since version 5: the broker's setting applies."""
 
@@ -46,15 +45,15 @@ class OffsetForgotten(NamedTuple):
 class TxnOffsetPending(NamedTuple):
     """An offset committed within an open transaction: a record of the producer's transactional batch."""
 
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     offset: OffsetCommitted
 
 
 class TxnOffsetsDecided(NamedTuple):
     """A producer's transaction ended. Written by a transaction marker; it has no record of its own."""
 
-    producer_id: int
+    producer_id: ProducerId
     commit: bool
 
 

@@ -6,6 +6,7 @@ superseded is kept only to mark the partition as unsettled.
 """
 
 from penstock.groups.events import OffsetCommitted, OffsetForgotten
+from penstock.model.ids import ProducerId
 
 Place = tuple[str, str, int]
 """Group, topic and partition."""
@@ -20,12 +21,12 @@ class PendingTxnOffsets:
     __slots__ = ("_by_producer", "_count", "by_place")
 
     def __init__(self) -> None:
-        self._by_producer: dict[int, dict[Place, PendingOffset]] = {}
-        self.by_place: dict[Place, set[int]] = {}
+        self._by_producer: dict[ProducerId, dict[Place, PendingOffset]] = {}
+        self.by_place: dict[Place, set[ProducerId]] = {}
         """The producers that have a pending offset for a place."""
         self._count = 0
 
-    def add(self, producer_id: int, offset: OffsetCommitted) -> None:
+    def add(self, producer_id: ProducerId, offset: OffsetCommitted) -> None:
         """Keep an offset until its transaction ends."""
         place = (offset.group, offset.topic, offset.partition)
         self._count += 1
@@ -39,7 +40,7 @@ class PendingTxnOffsets:
             if before is None or pending[place][0] < before:
                 pending[place] = (pending[place][0], None)
 
-    def decided(self, producer_id: int, *, commit: bool) -> list[OffsetCommitted]:
+    def decided(self, producer_id: ProducerId, *, commit: bool) -> list[OffsetCommitted]:
         """A producer's transaction ended: the offsets that it commits."""
         pending = self._by_producer.pop(producer_id, None)
         if pending is None:
@@ -61,7 +62,7 @@ class PendingTxnOffsets:
             if not pending:
                 del self._by_producer[producer_id]
 
-    def _unlink(self, place: Place, producer_id: int) -> None:
+    def _unlink(self, place: Place, producer_id: ProducerId) -> None:
         producers = self.by_place[place]
         producers.discard(producer_id)
         if not producers:

@@ -8,7 +8,7 @@ from penstock.config.broker import BrokerConfig
 from penstock.maintenance.throttle import OffLoop, Pause, StoppableThrottle, Stopped
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import Offset, TopicPartition
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
 from penstock.partition.replica import Replica
@@ -28,7 +28,7 @@ class Uncleanable(NamedTuple):
     """A log that could not be compacted, and when to retry."""
 
     log: Log
-    log_start: int
+    log_start: Offset
     retry_ms: int
 
     def is_due(self, now_ms: int) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from penstock.metadata import records
 from penstock.metadata.nodes import Change, Node
 from penstock.metadata.records import NO_CONFIGS, BrokerState, ControllerState, Deletion, QuotaEntity
-from penstock.model.ids import TopicId
+from penstock.model.ids import BrokerId, TopicId
 from penstock.model.topic import PartitionState, TopicState
 
 
@@ -116,7 +116,8 @@ class MetadataImage:
                 yield records.chunk_path(topic.topic_id, number)
         for key in self._chunks:
             yield records.chunk_path(*key)
-        yield from map(records.broker_path, self.brokers)
+        for broker_id in self.brokers:
+            yield records.broker_path(BrokerId(broker_id))
         yield from map(records.broker_config_path, self.broker_configs)
         yield from map(records.group_config_path, self.group_configs)
         yield from map(records.quota_path, self.quotas)
@@ -311,7 +312,7 @@ class MetadataImage:
 
     def _apply_broker(self, change: Change) -> bool:
         """Whether a change does anything: a registration from before the one in the image does not."""
-        broker_id = int(records.last_name(change.path))
+        broker_id = BrokerId(int(records.last_name(change.path)))
         if change.data is None:
             return self.brokers.pop(broker_id, None) is not None
         known = self.brokers.get(broker_id)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, unquote
 
-from penstock.model.ids import TopicId
+from penstock.model.ids import BrokerId, TopicId
 from penstock.model.topic import NO_LEADER, LeaderRecoveryState, PartitionState, TopicState
 
 CLUSTER = "/cluster"
@@ -78,7 +78,7 @@ def deletion_path(topic_id: TopicId) -> str:
     return f"{DELETIONS}/{topic_id.hex()}"
 
 
-def broker_path(broker_id: int) -> str:
+def broker_path(broker_id: BrokerId) -> str:
     return f"{BROKERS}/{broker_id}"
 
 
@@ -104,7 +104,7 @@ def pack(value: Any) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def brokers_shared(brokers: tuple[int, ...]) -> tuple[int, ...]:
+def brokers_shared(brokers: tuple[BrokerId, ...]) -> tuple[BrokerId, ...]:
     """One object for all partitions with the same replicas: ten thousand of them need a handful."""
     return brokers
 
@@ -264,7 +264,7 @@ class BrokerEndpoint:
 class BrokerState:
     """A registered broker; it goes with its session. `epoch` is the number of the registration's transaction."""
 
-    broker_id: int
+    broker_id: BrokerId
     endpoints: tuple[BrokerEndpoint, ...]
     rack: str | None
     epoch: int = 0
@@ -282,7 +282,7 @@ def pack_broker(broker: BrokerState) -> bytes:
     return pack({"endpoints": endpoints, "rack": broker.rack})
 
 
-def unpack_broker(broker_id: int, data: bytes, epoch: int) -> BrokerState:
+def unpack_broker(broker_id: BrokerId, data: bytes, epoch: int) -> BrokerState:
     record = json.loads(data)
     endpoints = tuple(
         BrokerEndpoint(listener=listener, host=host, port=port) for listener, host, port in record["endpoints"]

@@ -7,6 +7,8 @@ leader epoch; both precede the part that the checksum covers, so that the checks
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.model.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+
 MAGIC = 2
 """The only magic that is stored; 0 and 1 are the message sets of old producers."""
 
@@ -45,11 +47,10 @@ DELETE_HORIZON_FLAG = 0x40
 CLIENT_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG
 """Bits that a producer may set. Control and delete horizon are the broker's; the others have no meaning yet."""
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
+NO_PRODUCER_ID = ProducerId(-1)
+NO_PRODUCER_EPOCH = ProducerEpoch(-1)
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
-NO_LEADER_EPOCH = -1
 
 assert HEADER.size == HEADER_BYTES
 
@@ -57,17 +58,17 @@ assert HEADER.size == HEADER_BYTES
 class BatchHeader(NamedTuple):
     """The header of a batch; ``BatchHeader._make(HEADER.unpack_from(buffer, position))``."""
 
-    base_offset: int
+    base_offset: Offset
     length: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     magic: int
     crc: int
     attributes: int
     last_offset_delta: int
     base_timestamp: int
     max_timestamp: int
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     base_sequence: int
     record_count: int
 
@@ -77,13 +78,13 @@ class BatchHeader(NamedTuple):
         return self.length + PREFIX_BYTES
 
     @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
+    def last_offset(self) -> Offset:
+        return Offset(self.base_offset + self.last_offset_delta)
 
     @property
-    def next_offset(self) -> int:
+    def next_offset(self) -> Offset:
         """The first offset after the batch."""
-        return self.base_offset + self.last_offset_delta + 1
+        return Offset(self.base_offset + self.last_offset_delta + 1)
 
     @property
     def last_sequence(self) -> int:

@@ -6,6 +6,8 @@ The classes themselves, one per protocol error, are in `penstock.model.generated
 import re
 from collections.abc import Sequence
 
+from penstock.model.ids import NO_OFFSET, Offset
+
 UNKNOWN_SERVER_ERROR = -1
 
 
@@ -17,7 +19,7 @@ class BrokerError(Exception):
     retriable: bool = False
     record_errors: Sequence[tuple[int, str]] | None = None
     """Records of a rejected batch, by index, and their faults. Produce sends the message only if this is set."""
-    log_start: int = -1
+    log_start: Offset = NO_OFFSET
     """The start offset of the log that rejected a batch, if the batch got as far as the log."""
 
     def __init_subclass__(cls, *, code: int | None = None, retriable: bool = False, name: str = "") -> None:

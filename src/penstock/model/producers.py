@@ -2,25 +2,27 @@
 
 from typing import NamedTuple
 
+from penstock.model.ids import CoordinatorEpoch, Offset, ProducerEpoch, ProducerId
+
 
 class ProducerSnapshot(NamedTuple):
     """One producer in Kafka's snapshot file, in its order of fields. Without an open transaction the offset is -1."""
 
-    producer_id: int
-    epoch: int
+    producer_id: ProducerId
+    epoch: ProducerEpoch
     last_sequence: int
-    last_offset: int
+    last_offset: Offset
     offset_delta: int
     timestamp: int
-    coordinator_epoch: int
-    txn_first_offset: int
+    coordinator_epoch: CoordinatorEpoch
+    txn_first_offset: Offset
 
 
 class CompletedTxn(NamedTuple):
     """A transaction that its marker has just ended; aborted ones go to the transaction index."""
 
-    producer_id: int
-    first_offset: int
-    last_offset: int
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
     aborted: bool
-    last_stable: int
+    last_stable: Offset

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from penstock.model.generated_errors import InvalidTopic
-from penstock.model.ids import TopicId
+from penstock.model.ids import NO_BROKER, PARTITION_EPOCH_ZERO, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
 
 TOPIC_NAME_LENGTH_MAX = 249
 NAME_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
@@ -19,7 +19,7 @@ TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 
 
-NO_LEADER = -1
+NO_LEADER = NO_BROKER
 
 
 class LeaderRecoveryState(IntEnum):
@@ -35,19 +35,19 @@ class PartitionState:
     """The replicas, leader and ISR of a partition. Only the controller writes it."""
 
     index: int
-    leader: int
+    leader: BrokerId
     """A broker id, or `NO_LEADER`."""
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    partition_epoch: int = 0
+    leader_epoch: LeaderEpoch
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    partition_epoch: PartitionEpoch = PARTITION_EPOCH_ZERO
     """Goes up with every change of this partition."""
-    adding_replicas: tuple[int, ...] = ()
-    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[BrokerId, ...] = ()
+    removing_replicas: tuple[BrokerId, ...] = ()
     """Replicas that a reassignment adds or removes; both are among `replicas` until it ends."""
-    eligible_leader_replicas: tuple[int, ...] = ()
+    eligible_leader_replicas: tuple[BrokerId, ...] = ()
     """Replicas outside the ISR that have every committed record (KIP-966)."""
-    last_known_leader: int = NO_LEADER
+    last_known_leader: BrokerId = NO_LEADER
     """The last leader, while there is none."""
     leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
     in_sync_min: int = 0

@@ -1,5 +1,6 @@
 """The aborted transactions of one log, in memory, for readers of committed data."""
 
+from penstock.model.ids import Offset
 from penstock.storage import txn_index
 from penstock.storage.log import Log
 from penstock.storage.txn_index import AbortedTxn
@@ -34,10 +35,10 @@ class AbortedTxns:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def between(self, start: int, end: int) -> list[AbortedTxn]:
+    def between(self, start: Offset, end: Offset) -> list[AbortedTxn]:
         """The transactions that a reader of [start, end) has to skip."""
         return txn_index.collect(self._entries, start, end) if self._entries else []
 
-    def forget_before(self, log_start: int) -> None:
+    def forget_before(self, log_start: Offset) -> None:
         if self._entries and self._entries[0].last_offset < log_start:
             self._entries = [entry for entry in self._entries if entry.last_offset >= log_start]

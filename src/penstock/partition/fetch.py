@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotLeaderOrFollower
+from penstock.model.ids import NO_BROKER, NO_OFFSET, BrokerId
 from penstock.model.timers import Timer, Timers
 from penstock.model.turns import Turns
 from penstock.partition.fetch_session import (
@@ -48,7 +49,7 @@ class FetchLimits:
     bytes_min: int
     bytes_max: int
     read_committed: bool = False
-    replica_id: int = -1
+    replica_id: BrokerId = NO_BROKER
     """The broker that fetches as a follower; negative: a consumer."""
 
 
@@ -400,7 +401,7 @@ def readable_in(partition: CachedPartition) -> int:
 def news(partition: CachedPartition, outcome: Fetched | BrokerError) -> bool:
     """Note what is sent for a partition; False when nothing in it is new."""
     if isinstance(outcome, BrokerError):
-        return partition.note_response(0, -1, -1, failed=True)
+        return partition.note_response(0, NO_OFFSET, NO_OFFSET, failed=True)
     return partition.note_response(len(outcome.records), outcome.high_watermark, outcome.log_start, failed=False)
 
 

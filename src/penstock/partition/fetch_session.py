@@ -22,6 +22,7 @@ from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from penstock.model.generated_errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
+from penstock.model.ids import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 
 NO_SESSION = 0
 EPOCH_INITIAL = 0
@@ -79,11 +80,11 @@ class CachedPartition:
         self,
         topic: object,
         partition: int,
-        fetch_offset: int,
+        fetch_offset: Offset,
         bytes_max: int,
-        leader_epoch: int = -1,
-        follower_log_start: int = -1,
-        fetched_epoch: int = -1,
+        leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
+        follower_log_start: Offset = NO_OFFSET,
+        fetched_epoch: LeaderEpoch = NO_LEADER_EPOCH,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -92,8 +93,8 @@ class CachedPartition:
         self.leader_epoch = leader_epoch
         self.follower_log_start = follower_log_start
         self.fetched_epoch = fetched_epoch
-        self.high_watermark = -1
-        self.log_start = -1
+        self.high_watermark = NO_OFFSET
+        self.log_start = NO_OFFSET
         self.watch: Watch | None = None
         """The watch on its replica; None before the first read."""
 
@@ -114,13 +115,13 @@ class CachedPartition:
             self.watch.close()
             self.watch = None
 
-    def note_response(self, records_size: int, high_watermark: int, log_start: int, failed: bool) -> bool:
+    def note_response(self, records_size: int, high_watermark: Offset, log_start: Offset, failed: bool) -> bool:
         """Note what is about to be sent; False when nothing in it is new and the response may leave it out.
 
         An error is always sent. It resets the high watermark, so that the recovery is sent too.
         """
         news = failed or records_size > 0 or high_watermark != self.high_watermark or log_start != self.log_start
-        self.high_watermark = -1 if failed else high_watermark
+        self.high_watermark = NO_OFFSET if failed else high_watermark
         self.log_start = log_start
         return news
 

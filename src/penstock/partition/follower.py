@@ -6,22 +6,23 @@ this module and `leader` assign the offsets of a replica.
 
 from dataclasses import dataclass
 
+from penstock.model.ids import NO_BROKER, NO_LEADER_EPOCH, OFFSET_ZERO, BrokerId, LeaderEpoch, Offset, PartitionEpoch
 from penstock.partition.leader import move_log_start, stabilise
-from penstock.partition.leader_epoch import NO_EPOCH, check_epoch
+from penstock.partition.leader_epoch import check_epoch
 from penstock.partition.offsets import Offsets
 from penstock.partition.producers import ProducerTable
 
-NO_LEADER = -1
+NO_PARTITION_EPOCH = PartitionEpoch(-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchFrom:
     """The next fetch of a follower from its leader; its offset is the follower's acknowledgement."""
 
-    leader: int
-    leader_epoch: int
-    offset: int
-    held_end: int
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    offset: Offset
+    held_end: Offset
     """Up to where the follower counts its log as held; less than `offset` with `flush=group`."""
 
 
@@ -29,7 +30,7 @@ class FetchFrom:
 class TruncateTo:
     """Truncate the log to `offset`, where the leader's history begins to differ."""
 
-    offset: int
+    offset: Offset
     below_high_watermark: bool
     """Whether that truncates committed records, which must be reported."""
 
@@ -54,12 +55,12 @@ class Follower:
         offsets: Offsets,
         producers: ProducerTable,
         *,
-        broker_id: int,
+        broker_id: BrokerId,
         in_sync_min: int,
         flush_group: bool,
-        leader: int = NO_LEADER,
-        leader_epoch: int = NO_EPOCH,
-        partition_epoch: int = -1,
+        leader: BrokerId = NO_BROKER,
+        leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
+        partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH,
     ) -> None:
         self.broker_id = broker_id
         self.offsets = offsets
@@ -70,7 +71,7 @@ class Follower:
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
-        self._leader_high_watermark = 0
+        self._leader_high_watermark = OFFSET_ZERO
         stabilise(offsets, producers)
 
     def configure(self, *, in_sync_min: int, flush_group: bool) -> bool:
@@ -82,12 +83,12 @@ class Follower:
             self.offsets.local_end = self.offsets.log_end
         return self._advance()
 
-    def check_epoch(self, epoch: int) -> None:
+    def check_epoch(self, epoch: LeaderEpoch) -> None:
         check_epoch(epoch, self.leader_epoch)
 
     def fetch_from(self) -> FetchFrom | None:
         """The next fetch from the leader; None while there is no leader."""
-        if self.leader == NO_LEADER:
+        if self.leader == NO_BROKER:
             return None
         offsets = self.offsets
         return FetchFrom(
@@ -97,7 +98,7 @@ class Follower:
             held_end=offsets.local_end,
         )
 
-    def replicated(self, log_end: int, leader_high_watermark: int) -> bool:
+    def replicated(self, log_end: Offset, leader_high_watermark: Offset) -> bool:
         """The log grew to `log_end` by the leader's records; True when the high watermark moved."""
         offsets = self.offsets
         assert log_end >= offsets.log_end, f"log end went back from {offsets.log_end} to {log_end}"
@@ -107,7 +108,7 @@ class Follower:
         self._leader_high_watermark = leader_high_watermark
         return self._advance()
 
-    def flushed(self, end: int) -> bool:
+    def flushed(self, end: Offset) -> bool:
         """Everything below `end` is on this replica's disk; True when the high watermark moved."""
         offsets = self.offsets
         end = min(end, offsets.log_end)
@@ -125,7 +126,7 @@ class Follower:
         stabilise(self.offsets, self.producers)
         return True
 
-    def diverged(self, leader_epoch_end: int, own_epoch_end: int) -> TruncateTo:
+    def diverged(self, leader_epoch_end: Offset, own_epoch_end: Offset) -> TruncateTo:
         """Where to truncate to, given the ends of the newest epoch that leader and follower may share.
 
         The next fetch shows whether the histories agree now; if not, its response names an earlier epoch. Truncating to
@@ -134,7 +135,7 @@ class Follower:
         offset = min(leader_epoch_end, own_epoch_end, self.offsets.log_end)
         return TruncateTo(offset=offset, below_high_watermark=offset < self.offsets.high_watermark)
 
-    def truncated(self, log_end: int, producers: ProducerTable) -> None:
+    def truncated(self, log_end: Offset, producers: ProducerTable) -> None:
         """The log was truncated; `producers` are those of the rest."""
         offsets = self.offsets
         assert log_end <= offsets.log_end, f"a cut to {log_end}, beyond the log's end {offsets.log_end}"
@@ -145,6 +146,6 @@ class Follower:
         offsets.high_watermark = min(offsets.high_watermark, log_end)
         stabilise(offsets, producers)
 
-    def log_start_moved(self, log_start: int) -> None:
+    def log_start_moved(self, log_start: Offset) -> None:
         """Records below `log_start`, all of them committed, were deleted."""
         move_log_start(self.offsets, self.producers, log_start)

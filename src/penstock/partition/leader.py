@@ -13,12 +13,11 @@ from penstock.model.generated_errors import (
     NotLeaderOrFollower,
     OffsetOutOfRange,
 )
+from penstock.model.ids import NO_OFFSET, BrokerId, LeaderEpoch, Offset
 from penstock.model.topic import PartitionState
 from penstock.partition.leader_epoch import check_epoch
 from penstock.partition.offsets import Offsets
 from penstock.partition.producers import ProducerTable
-
-UNKNOWN_OFFSET = -1
 
 
 class FollowerProgress:
@@ -27,12 +26,12 @@ class FollowerProgress:
     __slots__ = ("caught_up_ms", "fetched_ms", "leader_log_end_at_fetch", "log_end", "log_start")
 
     def __init__(self, now_ms: int) -> None:
-        self.log_end = UNKNOWN_OFFSET
-        self.log_start = UNKNOWN_OFFSET
+        self.log_end = NO_OFFSET
+        self.log_start = NO_OFFSET
         self.caught_up_ms = now_ms
         """When it was last known to be caught up. Starts with the epoch: no follower lags behind a new leader."""
         self.fetched_ms = 0
-        self.leader_log_end_at_fetch = UNKNOWN_OFFSET
+        self.leader_log_end_at_fetch = NO_OFFSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,7 @@ class FollowerFetched:
     """The effect of a follower's fetch, and the ISR change that it allows."""
 
     high_watermark_moved: bool
-    propose_isr: frozenset[int] | None
+    propose_isr: frozenset[BrokerId] | None
     """The ISR to propose to the controller; the driver calls `propose` when it does."""
 
 
@@ -55,7 +54,7 @@ def stabilise(offsets: Offsets, producers: ProducerTable) -> None:
         offsets.last_stable = min(high_watermark, max(first_unstable, offsets.log_start))
 
 
-def move_log_start(offsets: Offsets, producers: ProducerTable, log_start: int) -> None:
+def move_log_start(offsets: Offsets, producers: ProducerTable, log_start: Offset) -> None:
     """Records below `log_start`, all of them committed, were deleted."""
     if log_start > offsets.high_watermark:
         raise OffsetOutOfRange(
@@ -94,12 +93,12 @@ class Leader:
         offsets: Offsets,
         producers: ProducerTable,
         *,
-        broker_id: int,
+        broker_id: BrokerId,
         in_sync_min: int,
         flush_group: bool,
         now_ms: int,
-        epoch_start: int | None = None,
-        progress: Mapping[int, FollowerProgress] | None = None,
+        epoch_start: Offset | None = None,
+        progress: Mapping[BrokerId, FollowerProgress] | None = None,
     ) -> None:
         """`epoch_start` and `progress` are of an earlier decision in the same epoch: only its fetches count."""
         assert decided.leader == broker_id, f"broker {broker_id} is not the leader, {decided.leader} is"
@@ -144,12 +143,12 @@ class Leader:
         self.too_few_in_sync = len(self.isr) < self._in_sync_needed
         """Whether acks=all is refused and the high watermark does not advance."""
 
-    def check_epoch(self, epoch: int) -> None:
+    def check_epoch(self, epoch: LeaderEpoch) -> None:
         check_epoch(epoch, self.leader_epoch)
 
     # Commitment
 
-    def appended(self, base: int, end: int) -> bool:
+    def appended(self, base: Offset, end: Offset) -> bool:
         """The log grew by the batch from `base` to `end`; True when the high watermark moved.
 
         With `flush=group` only the log end moves: readers see no record that a power failure could lose.
@@ -169,7 +168,7 @@ class Leader:
         offsets.local_end = end
         return self._advance()
 
-    def flushed(self, end: int) -> bool:
+    def flushed(self, end: Offset) -> bool:
         """Everything below `end` is on this replica's disk; True when the high watermark moved."""
         offsets = self.offsets
         end = min(end, offsets.log_end)
@@ -191,7 +190,7 @@ class Leader:
             for replica in self.isr_maximal:
                 if replica != self.broker_id:
                     progress = self.followers.get(replica)
-                    least = min(least, progress.log_end if progress is not None else UNKNOWN_OFFSET)
+                    least = min(least, progress.log_end if progress is not None else NO_OFFSET)
         if least <= self.offsets.high_watermark:
             return False
         self.offsets.high_watermark = least
@@ -206,7 +205,7 @@ class Leader:
                 f"of {self._in_sync_needed}"
             )
 
-    def committed(self, end: int) -> bool:
+    def committed(self, end: Offset) -> bool:
         """Whether acks=all may acknowledge everything below `end`; raises when the ISR shrank after the append."""
         if self.offsets.high_watermark < end:
             return False
@@ -218,14 +217,14 @@ class Leader:
         """Whether the high watermark covers what earlier leaders acknowledged; until then "latest" has to wait."""
         return self.offsets.high_watermark >= self.epoch_start
 
-    def log_start_moved(self, log_start: int) -> None:
+    def log_start_moved(self, log_start: Offset) -> None:
         """Records below `log_start`, all of them committed, were deleted."""
         move_log_start(self.offsets, self.producers, log_start)
 
     # Followers and the ISR
 
     @property
-    def isr_maximal(self) -> frozenset[int]:
+    def isr_maximal(self) -> frozenset[BrokerId]:
         """The replicas that may be in sync: the ISR and the proposed one.
 
         The controller may already have added a proposed replica, so committed records need its copy; a replica proposed
@@ -234,7 +233,7 @@ class Leader:
         return self.isr | self.isr_proposed
 
     def follower_fetched(
-        self, follower: int, epoch: int, from_offset: int, log_start: int, now_ms: int
+        self, follower: BrokerId, epoch: LeaderEpoch, from_offset: Offset, log_start: Offset, now_ms: int
     ) -> FollowerFetched:
         """Record a follower's progress: it holds everything below the offset that it fetches from.
 
@@ -257,14 +256,14 @@ class Leader:
         joins = not self.is_proposing and self.may_join(follower)
         return FollowerFetched(high_watermark_moved=moved, propose_isr=self.isr | {follower} if joins else None)
 
-    def may_join(self, follower: int) -> bool:
+    def may_join(self, follower: BrokerId) -> bool:
         """Whether a follower may join the ISR: it holds all committed records, and the log up to this epoch's start."""
         progress = self.followers.get(follower)
         if progress is None or follower in self.isr_maximal:
             return False
         return progress.log_end >= self.offsets.high_watermark and progress.log_end >= self.epoch_start
 
-    def laggards(self, now_ms: int, lag_ms_max: int) -> frozenset[int]:
+    def laggards(self, now_ms: int, lag_ms_max: int) -> frozenset[BrokerId]:
         """ISR members that have not caught up within `lag_ms_max`."""
         log_end = self.offsets.log_end
         return frozenset(
@@ -276,7 +275,7 @@ class Leader:
             and now_ms - progress.caught_up_ms > lag_ms_max
         )
 
-    def isr_without_laggards(self, now_ms: int, lag_ms_max: int) -> frozenset[int] | None:
+    def isr_without_laggards(self, now_ms: int, lag_ms_max: int) -> frozenset[BrokerId] | None:
         """The ISR to propose without lagging members; None when none lag, or when a proposal is in flight."""
         if self.is_proposing:
             return None
@@ -288,7 +287,7 @@ class Leader:
         """Whether an ISR proposal is in flight; there is one at a time."""
         return self.isr_proposed != self.isr
 
-    def propose(self, isr: Iterable[int]) -> None:
+    def propose(self, isr: Iterable[BrokerId]) -> None:
         """An ISR proposal was sent: its members, always including the leader, count from now on."""
         proposed = frozenset(isr)
         assert not self.is_proposing, "an ISR change is in flight already"

@@ -4,6 +4,7 @@ from asyncio import get_running_loop
 
 from penstock.model.deferred import Deferred
 from penstock.model.errors import BrokerError
+from penstock.model.ids import Offset
 
 
 class OffsetWaiters:
@@ -15,19 +16,19 @@ class OffsetWaiters:
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: dict[Deferred[None], int] = {}
+        self._waiting: dict[Deferred[None], Offset] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def wait(self, end: int) -> Deferred[None]:
+    def wait(self, end: Offset) -> Deferred[None]:
         """A waiter that completes when everything below `end` is safe."""
         waiter: Deferred[None] = Deferred()
         waiter.on_abandon = lambda: self._waiting.pop(waiter, None)
         self._waiting[waiter] = end
         return waiter
 
-    def reach(self, end: int) -> None:
+    def reach(self, end: Offset) -> None:
         """Complete the waiters for offsets up to `end`."""
         waiting = self._waiting
         if waiting:

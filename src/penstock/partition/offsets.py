@@ -10,23 +10,23 @@ below the last stable offset, before which no transaction is undecided. Any code
 from dataclasses import dataclass
 
 from penstock.model.generated_errors import OffsetOutOfRange
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import Offset, TopicPartition
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Offsets:
     """Where the log of a replica starts and ends, and how much of it is held, committed and stable."""
 
-    log_start: int
-    last_stable: int
-    high_watermark: int
-    local_end: int
+    log_start: Offset
+    last_stable: Offset
+    high_watermark: Offset
+    local_end: Offset
     """How much of the log this replica counts as held: all of it, or with `flush=group` what is on its disk."""
-    log_end: int
+    log_end: Offset
 
     @classmethod
     def recovered(
-        cls, *, log_start: int, log_end: int, high_watermark: int, durable_end: int | None = None
+        cls, *, log_start: Offset, log_end: Offset, high_watermark: Offset, durable_end: Offset | None = None
     ) -> "Offsets":
         """The offsets of a log that was just opened. `durable_end` is given where only flushed records count."""
         assert 0 <= log_start <= log_end, f"log start {log_start} beyond log end {log_end}"
@@ -39,7 +39,7 @@ class Offsets:
             log_end=log_end,
         )
 
-    def check_readable(self, offset: int, tp: TopicPartition) -> None:
+    def check_readable(self, offset: Offset, tp: TopicPartition) -> None:
         """Raise for an offset outside of the log; an offset inside is or will become readable."""
         if offset < self.log_start or offset > self.log_end:
             raise OffsetOutOfRange(

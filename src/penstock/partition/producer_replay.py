@@ -5,6 +5,7 @@ The same batches show which transactions were aborted, so that the transaction i
 
 from typing import NamedTuple
 
+from penstock.model.ids import NO_COORDINATOR_EPOCH, NO_OFFSET, Offset
 from penstock.partition.producers import ProducerTable, seen_at_load
 from penstock.storage import producer_snapshot, txn_rebuild
 from penstock.storage.txn_index import AbortedTxn, TxnIndexDamaged
@@ -20,7 +21,7 @@ class Replayed(NamedTuple):
     """The producers of a log, rebuilt by a replay."""
 
     table: ProducerTable
-    snapshot_at: int
+    snapshot_at: Offset
     """The offset of the snapshot it started from; -1: none."""
     rebuilt: int
     """Number of transaction index files that disagreed with the log and were rewritten."""
@@ -36,7 +37,7 @@ class Replay:
         self.table = ProducerTable()
         self.aborts: Aborts = {}
 
-    def run(self, start: int) -> None:
+    def run(self, start: Offset) -> None:
         if start < self._view.log_end:
             for batch in self._view.walk_from(start, bodies=False, control_bodies=True):
                 if batch.header.producer_id >= 0:
@@ -62,7 +63,7 @@ class Replay:
     def _replay_marker(self, batch: BatchAt, seen_ms: int) -> None:
         """Replay a marker. Compaction may have emptied its batch; it ends the transaction all the same."""
         header = batch.header
-        aborted, coordinator_epoch = False, -1
+        aborted, coordinator_epoch = False, NO_COORDINATOR_EPOCH
         if header.record_count > 0:
             try:
                 kind, coordinator_epoch = parse_marker(decode_records(batch.data)[0])
@@ -83,7 +84,7 @@ class Replay:
             self.aborts[header.base_offset] = header.producer_id, entry
 
 
-def replay_producers(view: LogView, high_watermark: int, now_ms: int, idle_ms_max: int) -> Replayed:
+def replay_producers(view: LogView, high_watermark: Offset, now_ms: int, idle_ms_max: int) -> Replayed:
     """The table as of the view's end. May read much.
 
     A transaction stays undecided for readers until the high watermark has passed its marker: until then, the marker may
@@ -99,10 +100,10 @@ def replay_producers(view: LogView, high_watermark: int, now_ms: int, idle_ms_ma
     replay.run(start)
     rebuilt = rebuild_aborted(view, start, replay)
     replay.table.expire(now_ms, idle_ms_max)
-    return Replayed(replay.table, start if found is not None else -1, rebuilt)
+    return Replayed(replay.table, start if found is not None else NO_OFFSET, rebuilt)
 
 
-def rebuild_aborted(view: LogView, start: int, replay: Replay) -> int:
+def rebuild_aborted(view: LogView, start: Offset, replay: Replay) -> int:
     """Correct the transaction index; returns how many files changed. An unreadable file needs a replay of all."""
     try:
         return txn_rebuild.rebuild(view, start, replay.aborts)

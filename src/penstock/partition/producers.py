@@ -18,6 +18,15 @@ from penstock.model.generated_errors import (
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
+from penstock.model.ids import (
+    NO_COORDINATOR_EPOCH,
+    NO_OFFSET,
+    OFFSET_ZERO,
+    CoordinatorEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+)
 from penstock.model.producers import CompletedTxn, ProducerSnapshot
 from penstock.partition.verification import TxnProof, VerificationGuards
 
@@ -35,16 +44,15 @@ refused with NOT_ENOUGH_REPLICAS, which every client retries. Kafka has no such 
 RELOAD_GRACE_MS = 15 * 60 * 1000
 """Least time to keep a producer that was read from the log at start, however old its timestamps: it may retry."""
 
-NO_EPOCH = -1
+NO_EPOCH = ProducerEpoch(-1)
 NO_SEQUENCE = -1
-NO_OFFSET = -1
 
 
 class Duplicate(NamedTuple):
     """Where in the log the batch already is: its retry gets the response of the first append."""
 
-    base_offset: int
-    last_offset: int
+    base_offset: Offset
+    last_offset: Offset
     timestamp: int
 
 
@@ -57,13 +65,13 @@ class ProducerEntry:
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "generation", "seen_ms", "timestamp", "txn_first_offset")
 
-    def __init__(self, epoch: int, generation: int = 0) -> None:
+    def __init__(self, epoch: ProducerEpoch, generation: int = 0) -> None:
         self.epoch = epoch
         self.generation = generation
         """The table's generation when this entry was made; an entry older than the table is frozen."""
         self.batches: list[BatchSeen] = []
         self.timestamp = -1
-        self.coordinator_epoch = -1
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH
         self.txn_first_offset = NO_OFFSET
         self.seen_ms = -1
 
@@ -76,13 +84,13 @@ class ProducerEntry:
         same.seen_ms = self.seen_ms
         return same
 
-    def snapshot(self, producer_id: int) -> ProducerSnapshot:
+    def snapshot(self, producer_id: ProducerId) -> ProducerSnapshot:
         last = self.batches[-1] if self.batches else None
         return ProducerSnapshot(
             producer_id=producer_id,
             epoch=self.epoch,
             last_sequence=last[0] if last else NO_SEQUENCE,
-            last_offset=last[1] if last else NO_OFFSET,
+            last_offset=Offset(last[1]) if last else NO_OFFSET,
             offset_delta=last[2] if last else 0,
             timestamp=self.timestamp,
             coordinator_epoch=self.coordinator_epoch,
@@ -95,7 +103,7 @@ class FrozenProducers:
 
     __slots__ = ("_entries",)
 
-    def __init__(self, entries: list[tuple[int, ProducerEntry]]) -> None:
+    def __init__(self, entries: list[tuple[ProducerId, ProducerEntry]]) -> None:
         self._entries = entries
 
     def __len__(self) -> int:
@@ -112,31 +120,36 @@ class ProducerTable:
 
     def __init__(self) -> None:
         self.guards = VerificationGuards()
-        self._entries: dict[int, ProducerEntry] = {}
+        self._entries: dict[ProducerId, ProducerEntry] = {}
         self._generation = 0
         """How often the table was frozen."""
-        self._open: dict[int, int] = {}
+        self._open: dict[Offset, ProducerId] = {}
         """First offset of each open transaction -> producer id, in order of offset."""
-        self._decided: list[tuple[int, int]] = []
+        self._decided: list[tuple[Offset, Offset]] = []
         """Heap of (first offset, marker's offset) of transactions whose marker is not committed yet.
 
         A committed one leaves the heap when it reaches the top."""
-        self._committed_to = 0
+        self._committed_to = OFFSET_ZERO
         """The high watermark, as `advance` was last given it."""
-        self.first_unstable: int | None = None
+        self.first_unstable: Offset | None = None
         """First offset of the oldest undecided transaction: readers of committed data stop there."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
+    def __iter__(self) -> Iterator[tuple[ProducerId, ProducerEntry]]:
         return iter(self._entries.items())
 
-    def get(self, producer_id: int) -> ProducerEntry | None:
+    def get(self, producer_id: ProducerId) -> ProducerEntry | None:
         return self._entries.get(producer_id)
 
     def check(
-        self, producer_id: int, epoch: int, base_sequence: int, last_offset_delta: int, transactional: bool
+        self,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        base_sequence: int,
+        last_offset_delta: int,
+        transactional: bool,
     ) -> Duplicate | None:
         """None when the batch may be appended, or the append that it duplicates; raises otherwise.
 
@@ -187,17 +200,17 @@ class ProducerTable:
         last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX
         for sequence, last_offset, offset_delta, timestamp in batches:
             if sequence == last_sequence and offset_delta == last_offset_delta:
-                return Duplicate(last_offset - offset_delta, last_offset, timestamp)
+                return Duplicate(Offset(last_offset - offset_delta), Offset(last_offset), timestamp)
         return None
 
     def record(
         self,
-        producer_id: int,
-        epoch: int,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
         base_sequence: int,
         last_offset_delta: int,
         transactional: bool,
-        base_offset: int,
+        base_offset: Offset,
         timestamp: int,
         now_ms: int,
     ) -> None:
@@ -224,7 +237,7 @@ class ProducerTable:
             self._find_first_unstable()
             self.guards.drop(producer_id)
 
-    def _admit(self, producer_id: int, epoch: int) -> ProducerEntry:
+    def _admit(self, producer_id: ProducerId, epoch: ProducerEpoch) -> ProducerEntry:
         entries = self._entries
         if len(entries) >= PRODUCERS_MAX:
             silent = sorted((e.seen_ms, id_) for id_, e in entries.items() if e.txn_first_offset < 0)
@@ -233,12 +246,12 @@ class ProducerTable:
         entry = entries[producer_id] = ProducerEntry(epoch, self._generation)
         return entry
 
-    def is_open(self, producer_id: int, epoch: int) -> bool:
+    def is_open(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
         """Whether a transaction that this producer began at this epoch is open here."""
         entry = self._entries.get(producer_id)
         return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch
 
-    def check_first(self, producer_id: int, epoch: int, base_sequence: int, proof: TxnProof) -> None:
+    def check_first(self, producer_id: ProducerId, epoch: ProducerEpoch, base_sequence: int, proof: TxnProof) -> None:
         """Refuse a valid batch that would be the first of a transaction here, unless its proof allows that."""
         if not proof.holds(self.guards, producer_id, epoch):
             raise InvalidTxnState("Record was not part of an ongoing transaction")
@@ -253,7 +266,7 @@ class ProducerTable:
                 f"(incoming seq. number), {guard.lowest_sequence} (earliest seen sequence)"
             )
 
-    def check_unsequenced(self, producer_id: int, epoch: int, proof: TxnProof) -> None:
+    def check_unsequenced(self, producer_id: ProducerId, epoch: ProducerEpoch, proof: TxnProof) -> None:
         """Refuse a coordinator's write to a transaction that is not open here and whose proof does not hold."""
         if proof.error is not None:
             raise proof.error
@@ -261,7 +274,7 @@ class ProducerTable:
             self.check_epoch(producer_id, epoch)
             raise InvalidTxnState("Offset commit was not part of an ongoing transaction")
 
-    def check_coordinator(self, producer_id: int, coordinator_epoch: int) -> None:
+    def check_coordinator(self, producer_id: ProducerId, coordinator_epoch: CoordinatorEpoch) -> None:
         """Refuse what a coordinator says about a producer whose transactions a later coordinator has ended here."""
         entry = self._entries.get(producer_id)
         if entry is not None and coordinator_epoch < entry.coordinator_epoch:
@@ -270,7 +283,7 @@ class ProducerTable:
                 f"which is smaller than the last seen {entry.coordinator_epoch}"
             )
 
-    def check_epoch(self, producer_id: int, epoch: int) -> None:
+    def check_epoch(self, producer_id: ProducerId, epoch: ProducerEpoch) -> None:
         """Refuse a coordinator's write as `check` does, except that such a write has no sequence to check."""
         entry = self._entries.get(producer_id)
         if entry is not None and epoch < entry.epoch:
@@ -280,7 +293,9 @@ class ProducerTable:
         if entry is None or entry.txn_first_offset < 0:
             self._check_room()
 
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, bumps: bool = False) -> None:
+    def check_marker(
+        self, producer_id: ProducerId, epoch: ProducerEpoch, coordinator_epoch: CoordinatorEpoch, *, bumps: bool = False
+    ) -> None:
         """Refuse a marker of a fenced coordinator epoch or producer epoch.
 
         `bumps` says that it is a marker of transaction version 2, whose epoch is one more than that of the records: a
@@ -301,10 +316,10 @@ class ProducerTable:
 
     def record_marker(
         self,
-        producer_id: int,
-        epoch: int,
-        coordinator_epoch: int,
-        offset: int,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        coordinator_epoch: CoordinatorEpoch,
+        offset: Offset,
         aborted: bool,
         timestamp: int,
         now_ms: int,
@@ -333,11 +348,11 @@ class ProducerTable:
         del self._open[first]
         if offset >= self._committed_to:
             heappush(self._decided, (first, offset))
-        last_stable = next(iter(self._open), offset + 1)
+        last_stable = next(iter(self._open), Offset(offset + 1))
         self._find_first_unstable()
         return CompletedTxn(producer_id, first, offset, aborted, last_stable)
 
-    def advance(self, high_watermark: int) -> None:
+    def advance(self, high_watermark: Offset) -> None:
         """Release the records of transactions whose markers are below the high watermark."""
         if high_watermark > self._committed_to:
             self._committed_to = high_watermark
@@ -394,7 +409,7 @@ class ProducerTable:
         self._entries.clear()
         self._open.clear()
         self._decided.clear()
-        self._committed_to = 0
+        self._committed_to = OFFSET_ZERO
         self.first_unstable = None
 
 

@@ -30,7 +30,14 @@ from penstock.model.generated_errors import (
     OffsetOutOfRange,
     TransactionalIdAuthorizationFailed,
 )
-from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.ids import (
+    NO_LEADER_EPOCH,
+    NO_OFFSET,
+    LeaderEpoch,
+    Offset,
+    TopicId,
+    TopicPartition,
+)
 from penstock.model.topic import PartitionState
 from penstock.partition import role as roles
 from penstock.partition.aborted_txns import AbortedTxns
@@ -71,7 +78,7 @@ class ProducersAt(NamedTuple):
     """The producers of a partition after every batch below an offset."""
 
     entries: FrozenProducers
-    offset: int
+    offset: Offset
     truncations: int
 
 
@@ -125,7 +132,7 @@ class Replica:
         self._bytes_unseen: int = log.size_bytes if self.offsets.local_end < self.offsets.log_end else 0
         """Appended bytes that are not readable yet."""
         self._aborted: AbortedTxns | None = None
-        self.snapshot_at = -1
+        self.snapshot_at = NO_OFFSET
         """Offset of the newest snapshot of the producers: a start replays the log from there."""
         self.snapshot_bytes = 0
         self.snapshot_ms = 0
@@ -196,7 +203,7 @@ class Replica:
             self._committed_more()
         self._flush_waiters.reach(self.offsets.local_end)
 
-    def truncated(self, producers: ProducerTable, snapshot_at: int) -> None:
+    def truncated(self, producers: ProducerTable, snapshot_at: Offset) -> None:
         """The log was truncated: apply the producers of the rest, and forget its aborted transactions."""
         assert isinstance(self.role, Follower), f"{self.tp}: only a follower truncates itself"
         self.producers = producers
@@ -318,12 +325,12 @@ class Replica:
                     raise self._placed(error)
                 if duplicate is not None:
                     base, last, timestamp = duplicate
-                    return Appended(base, timestamp, self.offsets.log_start, last + 1)
+                    return Appended(base, timestamp, self.offsets.log_start, Offset(last + 1))
             base = self.log.append(batch, header, role.leader_epoch)
             producers.record(producer_id, epoch, sequence, last, transactional, base, max_time, now_ms)
         else:
             base = self.log.append(batch, header, role.leader_epoch)
-        end = base + last + 1
+        end = self.log.log_end
         self._bytes_unseen += len(batch)
         # The append itself can take the log directory offline, and with it this role.
         if self.role is role and role.appended(base, end):
@@ -348,11 +355,11 @@ class Replica:
         if completed is not None and completed.aborted:
             aborted.add(AbortedTxn.of(completed), self.log)
         self._bytes_unseen += len(batch)
-        if self.role is role and role.appended(base, base + 1):
+        if self.role is role and role.appended(base, self.log.log_end):
             self._committed_more()
         if base + 1 >= self._flush_at:
             self._flushes.want(self)
-        return Appended(base, -1, self.offsets.log_start, base + 1)
+        return Appended(base, -1, self.offsets.log_start, self.log.log_end)
 
     # Commitment
 
@@ -365,7 +372,7 @@ class Replica:
             watchers.queue()
         self._commit_waiters.reach(self.offsets.high_watermark)
 
-    def committed(self, end: int) -> Deferred[None] | None:
+    def committed(self, end: Offset) -> Deferred[None] | None:
         """None when everything below `end` is committed; otherwise a waiter that completes then."""
         if self.offsets.high_watermark >= end:
             return None
@@ -373,7 +380,7 @@ class Replica:
             raise self.role.reason
         return self._commit_waiters.wait(end)
 
-    def durable(self, end: int) -> Deferred[None] | None:
+    def durable(self, end: Offset) -> Deferred[None] | None:
         """None when everything below `end` is flushed as the topic's `flush` asks; otherwise a waiter for that."""
         if self.offsets.local_end >= end:
             return None
@@ -411,13 +418,13 @@ class Replica:
 
     def read(
         self,
-        offset: int,
+        offset: Offset,
         bytes_max: int,
         *,
         at_least_one: bool,
         read_committed: bool = False,
-        leader_epoch: int = -1,
-        fetched_epoch: int = -1,
+        leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
+        fetched_epoch: LeaderEpoch = NO_LEADER_EPOCH,
     ) -> Fetched:
         """Whole batches from the one that holds `offset`, as far as readers may see. Negative epochs are unchecked."""
         role = self.role
@@ -445,7 +452,7 @@ class Replica:
             aborted = []
         return Fetched(records, offsets.high_watermark, offsets.last_stable, offsets.log_start, aborted)
 
-    def _divergence(self, offset: int, fetched_epoch: int) -> tuple[int, int] | None:
+    def _divergence(self, offset: Offset, fetched_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
         """Epoch and end offset up to which this log agrees with a reader at `offset`; None when all of it does.
 
         The reader's last batch is of `fetched_epoch`.
@@ -462,7 +469,7 @@ class Replica:
             )
         return (epoch, end) if epoch < fetched_epoch or end < offset else None
 
-    def bytes_committed(self, offset: int, bytes_max: int) -> int:
+    def bytes_committed(self, offset: Offset, bytes_max: int) -> int:
         """Bytes from `offset` on that readers of committed data may see, counted up to `bytes_max`.
 
         An offset in an older segment counts as `bytes_max`, as in Kafka: a read is worth it without measuring.
@@ -485,7 +492,7 @@ class Replica:
         """Compaction changed the log's aborted transactions: reload them at the next use."""
         self._aborted = None
 
-    def delete_records(self, offset: int) -> int:
+    def delete_records(self, offset: Offset) -> Offset:
         """Move the log start to `offset` (-1: the high watermark); returns the new log start."""
         role, offsets = self.leading(), self.offsets
         if offset == -1:

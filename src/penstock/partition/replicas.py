@@ -20,7 +20,7 @@ from penstock.model.generated_errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
+from penstock.model.ids import OFFSET_ZERO, TOPIC_ID_ZERO, BrokerId, Offset, TopicId, TopicPartition
 from penstock.model.threads import Threads
 from penstock.model.topic import PartitionState, TopicState
 from penstock.observe.log import Logger
@@ -71,7 +71,7 @@ class Replicas:
     def __init__(
         self,
         *,
-        broker_id: int,
+        broker_id: BrokerId,
         config: BrokerConfig,
         store: LogStore,
         clock: Clock,
@@ -265,13 +265,13 @@ class Replicas:
 
     def _producers_of(self, log: Log) -> Replayed:
         if log.log_end == 0:
-            return Replayed(ProducerTable(), 0, 0)
+            return Replayed(ProducerTable(), OFFSET_ZERO, 0)
         ahead = self._replayed.pop(log.tp, None)
         if ahead is not None:
             return ahead
         return self._settle_replay(log, lambda: self._replay(log.view(), log.high_watermark))
 
-    def _replay(self, view: LogView, high_watermark: int) -> Replayed:
+    def _replay(self, view: LogView, high_watermark: Offset) -> Replayed:
         """Read the producers of a log. May run in any thread."""
         now_ms, idle_ms_max = self._clock.now_ms(), self._config.producer_id_expiration_ms
         return replay_producers(view, high_watermark, now_ms, idle_ms_max)
@@ -475,7 +475,7 @@ class Replicas:
         self._drop(tp, NotLeaderOrFollower())
         self._log.info("replica_removed", partition=str(tp))
 
-    def truncate(self, cuts: Mapping[TopicPartition, int]) -> None:
+    def truncate(self, cuts: Mapping[TopicPartition, Offset]) -> None:
         """Truncate the logs of partitions that this broker follows, and their producers. Blocks on the disk."""
         replicas = [self.get(*tp) for tp in cuts]
         for replica in replicas:

@@ -1,5 +1,6 @@
 """The results of an append and of a read."""
 
+from penstock.model.ids import LeaderEpoch, Offset
 from penstock.storage.slices import FileSlice
 from penstock.storage.txn_index import AbortedTxn
 
@@ -9,7 +10,7 @@ class Appended:
 
     __slots__ = ("base_offset", "end", "log_append_time_ms", "log_start")
 
-    def __init__(self, base_offset: int, log_append_time_ms: int, log_start: int, end: int) -> None:
+    def __init__(self, base_offset: Offset, log_append_time_ms: int, log_start: Offset, end: Offset) -> None:
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         """-1 where the topic keeps the producer's timestamps."""
@@ -26,11 +27,11 @@ class Fetched:
     def __init__(
         self,
         records: FileSlice | bytes,
-        high_watermark: int,
-        last_stable: int,
-        log_start: int,
+        high_watermark: Offset,
+        last_stable: Offset,
+        log_start: Offset,
         aborted: list[AbortedTxn] | None,
-        diverging: tuple[int, int] | None = None,
+        diverging: tuple[LeaderEpoch, Offset] | None = None,
     ) -> None:
         self.records = records
         self.high_watermark = high_watermark

@@ -13,6 +13,7 @@ from typing import NamedTuple, assert_never
 
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotLeaderOrFollower
+from penstock.model.ids import LeaderEpoch
 from penstock.model.topic import PartitionState
 from penstock.partition.follower import Follower
 from penstock.partition.leader import Leader
@@ -24,11 +25,11 @@ class Offline:
 
     __slots__ = ("leader_epoch", "reason")
 
-    def __init__(self, reason: BrokerError, leader_epoch: int) -> None:
+    def __init__(self, reason: BrokerError, leader_epoch: LeaderEpoch) -> None:
         self.reason = reason
         self.leader_epoch = leader_epoch
 
-    def check_epoch(self, epoch: int) -> None:
+    def check_epoch(self, epoch: LeaderEpoch) -> None:
         check_epoch(epoch, self.leader_epoch)
 
 

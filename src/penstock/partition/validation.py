@@ -38,7 +38,7 @@ from penstock.model.generated_errors import (
     UnknownServerError,
     UnsupportedCompressionType,
 )
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import Offset, TopicPartition
 from penstock.wire import compression
 from penstock.wire.decompression_budget import DecompressionBudget
 from penstock.wire.primitives import Buffer, Malformed
@@ -226,7 +226,7 @@ def batch_size(records: memoryview) -> int | None:
 
 def check_header(batch: memoryview, rules: ValidationRules, tp: TopicPartition, *, internal: bool) -> BatchHeader:
     """The header of a batch, after its size, CRC, codec and client fields are checked."""
-    base_offset: int = PREFIX.unpack_from(batch)[0]
+    base_offset: Offset = PREFIX.unpack_from(batch)[0]
     if base_offset != 0 and not internal:
         raise InvalidRecord(
             f"The baseOffset of the record batch in the append to {tp} should be 0, but it is {base_offset}"

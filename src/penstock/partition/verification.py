@@ -8,6 +8,7 @@ guard still holds.
 """
 
 from penstock.model.errors import BrokerError
+from penstock.model.ids import ProducerEpoch, ProducerId
 
 GUARDS_MAX = 10_000
 """Producers of one partition with a verification under way; beyond it the oldest guard is dropped."""
@@ -23,7 +24,7 @@ class VerificationGuard:
 
     __slots__ = ("begun_ms", "epoch", "lowest_sequence", "producer_id")
 
-    def __init__(self, producer_id: int, epoch: int, sequence: int, begun_ms: int) -> None:
+    def __init__(self, producer_id: ProducerId, epoch: ProducerEpoch, sequence: int, begun_ms: int) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
         """The newest producer epoch that asked with it, right or wrong."""
@@ -46,7 +47,7 @@ class VerificationGuards:
     def __len__(self) -> int:
         return len(self._guards)
 
-    def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> VerificationGuard:
+    def begin(self, producer_id: ProducerId, epoch: ProducerEpoch, sequence: int, now_ms: int) -> VerificationGuard:
         """A guard for a question that is about to be sent, for a batch that begins with `sequence`.
 
         All requests of a producer that are in flight share it, whatever their epochs: which of them is right is for the
@@ -67,7 +68,7 @@ class VerificationGuards:
         """Whether nothing has ended the producer's transaction since the guard was handed out."""
         return self._guards.get(guard.producer_id) is guard
 
-    def drop(self, producer_id: int) -> None:
+    def drop(self, producer_id: ProducerId) -> None:
         """Drop a producer's guard: a marker was written, or its transaction has begun here."""
         self._guards.pop(producer_id, None)
 
@@ -112,7 +113,7 @@ class TxnProof:
         """Why the coordinator did not confirm the partition."""
         self.required = required
 
-    def holds(self, guards: VerificationGuards, producer_id: int, epoch: int) -> bool:
+    def holds(self, guards: VerificationGuards, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
         """Whether a producer's transaction may begin with this batch.
 
         A batch that was not verified because the transaction was open comes too late when it is not any more.

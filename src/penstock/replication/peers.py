@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock.model.deferred import Deferred
+from penstock.model.ids import BrokerId
 from penstock.model.timers import Timer, Timers
 from penstock.net.transport import Network, Transport
 from penstock.wire.channel import Channel, ProtocolViolation, Response, VersionUnsupported
@@ -99,7 +100,7 @@ class Peers:
 
     def send(
         self,
-        broker_id: int,
+        broker_id: BrokerId,
         purpose: Purpose,
         api: ModuleType,
         request: Any,

@@ -5,6 +5,7 @@ from bisect import bisect_left, bisect_right
 from functools import partial
 
 from penstock.model.batch import HEADER, HEADER_BYTES, PREFIX_BYTES
+from penstock.model.ids import OFFSET_ZERO, Offset
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.names import OFFSET_INDEX, TIME_INDEX
 from penstock.storage.offset_index import OffsetIndex, WouldBlock
@@ -59,7 +60,7 @@ class ActiveSegment:
     )
 
     def __init__(
-        self, segment: Segment, file: DiskFile, offsets: OffsetIndex, times: TimeIndex, tail_from: int
+        self, segment: Segment, file: DiskFile, offsets: OffsetIndex, times: TimeIndex, tail_from: Offset
     ) -> None:
         self.segment = segment
         self.file = file
@@ -68,7 +69,8 @@ class ActiveSegment:
         self.offsets = offsets
         self.times = times
         self.max_timestamp = segment.max_timestamp
-        self.max_timestamp_offset = segment.max_timestamp_offset
+        self.max_timestamp_offset: int = segment.max_timestamp_offset
+        """A plain number, as in `tail_lasts`: every append computes it."""
         self.first_timestamp = NO_TIMESTAMP
         """The greatest timestamp of the first batch: the age of a segment counts from it."""
         self.last_offset_max = segment.base + RELATIVE_OFFSET_MAX
@@ -103,7 +105,7 @@ class ActiveSegment:
         if first_timestamp >= 0:
             self.roll_after = first_timestamp + segment_ms_effective(settings) - self.jitter_ms
 
-    def is_full_for(self, size: int, timestamp: int, last_offset: int, now_ms: int, segment_ms: int) -> bool:
+    def is_full_for(self, size: int, timestamp: int, last_offset: Offset, now_ms: int, segment_ms: int) -> bool:
         """Whether a batch must go to a new segment: this one would become too large, too old or too long in offsets."""
         if self.size + size > self.limit or last_offset > self.last_offset_max:
             return True
@@ -121,7 +123,7 @@ class ActiveSegment:
                 raise OSError(errno.ENOSPC, "No space left on device")
             written += more
 
-    def index(self, last_offset: int, position: int) -> None:
+    def index(self, last_offset: Offset, position: int) -> None:
         """Add index entries for a batch that was just written, and drop the exact positions before it."""
         self.offsets.append(last_offset - self.base, position)
         if self.max_timestamp >= 0:
@@ -132,7 +134,7 @@ class ActiveSegment:
         if len(self.offsets) >= self.index_entries_max:
             self.limit = 0
 
-    def find(self, offset: int, *, wait: bool) -> int:
+    def find(self, offset: Offset, *, wait: bool) -> int:
         """Position of the first batch that ends at or beyond `offset`; the end of the segment when none does."""
         if offset >= self.tail_from:
             at = bisect_left(self.tail_lasts, offset)
@@ -154,7 +156,7 @@ class ActiveSegment:
         first: int = HEADER.unpack(header)[1] + PREFIX_BYTES
         return first if first <= bytes_max or at_least_one else 0
 
-    def cold_slice(self, offset: int, bytes_max: int, end: int, at_least_one: bool) -> ColdSlice:
+    def cold_slice(self, offset: Offset, bytes_max: int, end: Offset, at_least_one: bool) -> ColdSlice:
         """A slice whose position is looked up off the loop, starting from the nearest index entries."""
         return ColdSlice(
             bytes_max,
@@ -174,7 +176,7 @@ class ActiveSegment:
         segment = self.segment
         segment.size = self.size
         segment.max_timestamp = self.max_timestamp
-        segment.max_timestamp_offset = self.max_timestamp_offset
+        segment.max_timestamp_offset = Offset(self.max_timestamp_offset)
         return segment
 
     def finish(self) -> None:
@@ -201,8 +203,8 @@ class ActiveSegment:
 def locate(
     file: DiskFile,
     size: int,
-    first: tuple[int, int],
-    end: tuple[int, int],
+    first: tuple[Offset, int],
+    end: tuple[Offset, int],
     bytes_max: int,
     at_least_one: bool,
 ) -> FileSlice | None:
@@ -215,7 +217,7 @@ def locate(
     length = (size if beyond is None else beyond[0]) - position
     if length > bytes_max:
         length = first_size if first_size <= bytes_max or at_least_one else 0
-        for batch in walk(file, position, size, offset_min=0, bodies=False):
+        for batch in walk(file, position, size, offset_min=OFFSET_ZERO, bodies=False):
             reached = batch.position + batch.header.size - position
             if reached > bytes_max:
                 break

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from threading import Lock
 
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import Offset, TopicPartition
 from penstock.storage.disk import Disk, replace_file
 
 VERSION = 0
@@ -97,16 +97,16 @@ def read_lines(disk: Disk, path: str) -> list[str]:
     return decode_lines(path, data)
 
 
-def encode_offsets(offsets: Iterable[tuple[TopicPartition, int]]) -> bytes:
+def encode_offsets(offsets: Iterable[tuple[TopicPartition, Offset]]) -> bytes:
     return encode_lines(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets)
 
 
-def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    offsets: dict[TopicPartition, int] = {}
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset]:
+    offsets: dict[TopicPartition, Offset] = {}
     for line in read_lines(disk, path):
         try:
             topic, partition, offset = line.split()
-            offsets[TopicPartition(topic, int(partition))] = int(offset)
+            offsets[TopicPartition(topic, int(partition))] = Offset(int(offset))
         except ValueError as error:
             raise CheckpointDamaged(f"{path}: not a topic, a partition and an offset: {line!r}") from error
     return offsets

@@ -4,6 +4,7 @@ They show which records were aborted, and which markers still have records that 
 """
 
 from penstock.model.batch import BatchHeader
+from penstock.model.ids import Offset
 from penstock.storage.txn_index import AbortedTxn
 
 
@@ -47,7 +48,7 @@ class CleanedTxns:
         self._observed.discard(producer_id)
         return (False, entry) if entry is not None and observed else (True, None)
 
-    def _advance(self, offset: int) -> None:
+    def _advance(self, offset: Offset) -> None:
         """Enter the aborted transactions that have begun by `offset`."""
         while self._at < len(self._aborted) and self._aborted[self._at].first_offset <= offset:
             entry = self._aborted[self._at]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
+from penstock.model.ids import Offset, ProducerEpoch, ProducerId
 from penstock.model.producers import ProducerSnapshot
 from penstock.storage import txn_index
 from penstock.storage.active_segment import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX
@@ -49,16 +50,16 @@ TIMESTAMP_MAX = 2**63 - 1
 class LastBatch(NamedTuple):
     """The last batch of an active producer, which has its newest sequence number."""
 
-    offset: int
+    offset: Offset
     """Its last offset; -1 when only a marker of it is left."""
-    epoch: int
+    epoch: ProducerEpoch
 
 
 class Cleaned(NamedTuple):
     """A group of segments, rewritten as one segment that is ready to be swapped in."""
 
     segment: SegmentView
-    replaced: tuple[int, ...]
+    replaced: tuple[Offset, ...]
     """Base offsets of the segments it was made from."""
 
 
@@ -79,8 +80,8 @@ class Compaction:
         view: LogView,
         settings: LogSettings,
         *,
-        dirty_from: int,
-        end: int,
+        dirty_from: Offset,
+        end: Offset,
         now_ms: int,
         keys_max: int,
         producers: Iterable[ProducerSnapshot],
@@ -95,7 +96,7 @@ class Compaction:
         self.totals = Totals()
         self._keys = KeyMap(keys_max)
         self._producers = producers
-        self._last_batches: dict[int, LastBatch] = {}
+        self._last_batches: dict[ProducerId, LastBatch] = {}
         self._throttle = throttle
         self._mapped_to = dirty_from
         self._rewrites = view.rewrites
@@ -135,7 +136,7 @@ class Compaction:
                 if record.key is not None:
                     self._keys.put(record.key, record.offset)
 
-    def _batches(self, offset: int) -> Iterator[BatchAt]:
+    def _batches(self, offset: Offset) -> Iterator[BatchAt]:
         for batch in self.view.walk_from(offset, bodies=True):
             if batch.header.base_offset >= self.end:
                 return
@@ -338,7 +339,9 @@ def readable(batch: BatchAt) -> Generator[None]:
         raise BadBatch(batch.position, batch.header.base_offset, f"its records cannot be read: {error}") from error
 
 
-def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, throttle: Throttle | None = None) -> Compaction | None:
+def plan(
+    log: Log, now_ms: int, *, stable: Offset, keys_max: int, throttle: Throttle | None = None
+) -> Compaction | None:
     """A pass over a log if it needs one now, otherwise None. Records from `stable`, the last stable offset, on stay.
 
     The log is marked as being compacted until the pass is finished or abandoned.
@@ -383,7 +386,7 @@ def plan(log: Log, now_ms: int, *, stable: int, keys_max: int, throttle: Throttl
     return compaction
 
 
-def cleanable_end(view: LogView, dirty_from: int, stable: int, young_ms: int) -> int:
+def cleanable_end(view: LogView, dirty_from: Offset, stable: Offset, young_ms: int) -> Offset:
     """End of the part that may be compacted: finished segments, stable, without records that are too young."""
     end = view.segments[0].base
     for segment, following in zip(view.segments, view.segments[1:], strict=False):

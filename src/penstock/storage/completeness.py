@@ -9,7 +9,7 @@ partition's directory (`records-missing.json`) preserves this over further start
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from penstock.model.ids import TopicId
+from penstock.model.ids import Offset, TopicId
 from penstock.storage import notes, partition_metadata
 from penstock.storage.disk import Disk, replace_file
 from penstock.storage.names import LOG, PARTITION_METADATA, offset_name
@@ -18,7 +18,7 @@ from penstock.storage.segment_files import unlink_if_there
 
 NOTE = "records-missing.json"
 
-SegmentSizes = tuple[tuple[int, int], ...]
+SegmentSizes = tuple[tuple[Offset, int], ...]
 """Base offset and bytes of every segment."""
 
 
@@ -28,8 +28,8 @@ class Contents:
 
     segments: SegmentSizes
     """Empty where only the end is known: then the log must have at least one segment."""
-    log_start: int
-    log_end: int
+    log_start: Offset
+    log_end: Offset
     given_up: bool = False
     """Whether an operator accepted the loss of the missing records. The log keeps its end."""
 
@@ -118,7 +118,7 @@ def give_up(disk: Disk, path: str) -> Contents | None:
     return expected
 
 
-def encode_segments(segments: Iterable[tuple[int, int]]) -> str:
+def encode_segments(segments: Iterable[tuple[Offset, int]]) -> str:
     """Segments as one word of a summary's line."""
     return ",".join(f"{base}:{size}" for base, size in segments) or "-"
 
@@ -127,4 +127,4 @@ def decode_segments(text: str) -> SegmentSizes:
     if text == "-":
         return ()
     pairs = (part.split(":") for part in text.split(","))
-    return tuple((int(base), int(size)) for base, size in pairs)
+    return tuple((Offset(int(base)), int(size)) for base, size in pairs)

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from penstock.model.clock import Randomness
 from penstock.model.generated_errors import KafkaStorageError
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import BrokerId, TopicPartition
 from penstock.storage.disk import Disk, DiskLock, replace_file, sync_names_above
 from penstock.storage.files import OpenFiles
 from penstock.storage.recovery import Finding, Stop
@@ -133,7 +133,7 @@ class LogDirectory:
     def file(self, name: str) -> str:
         return f"{self.path}/{name}"
 
-    def acquire(self, broker_id: int, cluster_id: str, randomness: Randomness) -> None:
+    def acquire(self, broker_id: BrokerId, cluster_id: str, randomness: Randomness) -> None:
         """Lock and identify the directory. `StartRefused` if it is another broker's; `OSError` if it is unusable."""
         if not self.disk.exists(self.path):
             self.disk.make_directory(self.path, parents=True)
@@ -145,7 +145,7 @@ class LogDirectory:
             )
         self._identify(broker_id, cluster_id, randomness)
 
-    def _identify(self, broker_id: int, cluster_id: str, randomness: Randomness) -> None:
+    def _identify(self, broker_id: BrokerId, cluster_id: str, randomness: Randomness) -> None:
         """Check that the data is of this broker and cluster; a new directory is marked as theirs."""
         path = self.file(META_PROPERTIES)
         if not self.disk.exists(path):

@@ -6,11 +6,9 @@ log.
 
 from bisect import bisect_right
 
+from penstock.model.ids import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from penstock.storage.checkpoint import CheckpointDamaged, read_lines, write_lines
 from penstock.storage.disk import Disk
-
-NO_EPOCH = -1
-NO_OFFSET = -1
 
 
 class LeaderEpochs:
@@ -19,9 +17,9 @@ class LeaderEpochs:
     __slots__ = ("_epochs", "_starts", "changed", "latest", "saves", "saves_synced")
 
     def __init__(self) -> None:
-        self._epochs: list[int] = []
-        self._starts: list[int] = []
-        self.latest = NO_EPOCH
+        self._epochs: list[LeaderEpoch] = []
+        self._starts: list[Offset] = []
+        self.latest = NO_LEADER_EPOCH
         self.changed = False
         """Whether the file lacks a change."""
         self.saves = 0
@@ -31,10 +29,10 @@ class LeaderEpochs:
     def __len__(self) -> int:
         return len(self._epochs)
 
-    def entries(self) -> list[tuple[int, int]]:
+    def entries(self) -> list[tuple[LeaderEpoch, Offset]]:
         return list(zip(self._epochs, self._starts, strict=True))
 
-    def assign(self, epoch: int, start: int) -> None:
+    def assign(self, epoch: LeaderEpoch, start: Offset) -> None:
         """Add an epoch that begins at an offset.
 
         An epoch that is not newer than the latest is ignored; one without records is replaced.
@@ -49,43 +47,43 @@ class LeaderEpochs:
         self.latest = epoch
         self.changed = True
 
-    def start_of(self, epoch: int) -> int | None:
+    def start_of(self, epoch: LeaderEpoch) -> Offset | None:
         """Start offset of an epoch; None if the cache does not have it."""
         at = bisect_right(self._epochs, epoch) - 1
         return self._starts[at] if at >= 0 and self._epochs[at] == epoch else None
 
-    def epoch_at(self, offset: int) -> int:
+    def epoch_at(self, offset: Offset) -> LeaderEpoch:
         """The epoch of the record at an offset; -1 when it is older than the first known epoch."""
         at = bisect_right(self._starts, offset) - 1
-        return self._epochs[at] if at >= 0 else NO_EPOCH
+        return self._epochs[at] if at >= 0 else NO_LEADER_EPOCH
 
-    def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
+    def end_of(self, epoch: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset]:
         """The greatest known epoch not after `epoch`, and where it ends; (-1, -1) when none is known.
 
         A follower truncates its log to that end: beyond it, the two logs may differ.
         """
-        if epoch == NO_EPOCH or not self._epochs:
-            return NO_EPOCH, NO_OFFSET
+        if epoch == NO_LEADER_EPOCH or not self._epochs:
+            return NO_LEADER_EPOCH, NO_OFFSET
         if epoch == self.latest:
             return epoch, log_end
         at = bisect_right(self._epochs, epoch)
         if at == len(self._epochs):
             # An epoch beyond the latest: its end is unknown.
-            return NO_EPOCH, NO_OFFSET
+            return NO_LEADER_EPOCH, NO_OFFSET
         if at == 0:
             # Older than every epoch of the cache: the logs may differ from the first of them on.
             return epoch, self._starts[0]
         return self._epochs[at - 1], self._starts[at]
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: Offset) -> None:
         """Drop epochs that begin at or beyond the new log end."""
         while self._starts and self._starts[-1] >= offset:
             self._epochs.pop()
             self._starts.pop()
             self.changed = True
-        self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
+        self.latest = self._epochs[-1] if self._epochs else NO_LEADER_EPOCH
 
-    def delete_before(self, offset: int) -> None:
+    def delete_before(self, offset: Offset) -> None:
         """Drop epochs that end before the new log start; the epoch at the log start begins there now."""
         at = bisect_right(self._starts, offset) - 1
         if at > 0:
@@ -99,7 +97,7 @@ class LeaderEpochs:
         """Drop all epochs: the log restarts empty."""
         self._epochs.clear()
         self._starts.clear()
-        self.latest = NO_EPOCH
+        self.latest = NO_LEADER_EPOCH
         self.changed = True
 
     def load_from(self, found: "LeaderEpochs") -> None:
@@ -128,6 +126,6 @@ class LeaderEpochs:
                 raise CheckpointDamaged(f"{path}: not an epoch and an offset: {line!r}") from error
             if epoch <= epochs.latest or (epochs._starts and start <= epochs._starts[-1]):
                 raise CheckpointDamaged(f"{path}: epoch {epoch} from {start} does not follow its predecessor")
-            epochs.assign(epoch, start)
+            epochs.assign(LeaderEpoch(epoch), Offset(start))
         epochs.changed = False
         return epochs

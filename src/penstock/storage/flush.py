@@ -4,6 +4,7 @@ import contextlib
 import errno
 from dataclasses import dataclass
 
+from penstock.model.ids import Offset
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.names import EPOCHS, LOG, PARTITION_METADATA, SEGMENT_FILES, TXN_INDEX
@@ -23,7 +24,7 @@ class FlushJob:
 
     disk: Disk
     path: str
-    end: int
+    end: Offset
     files: tuple[DiskFile | str, ...]
     """Open files, and names of finished ones to open."""
     new: tuple[Segment, ...]
@@ -88,7 +89,7 @@ class Flusher:
         segments: LogSegments,
         epochs: LeaderEpochs,
         txn_index: TxnIndexWriter,
-        recovery_point: int,
+        recovery_point: Offset,
     ) -> None:
         self._directory = directory
         self._segments = segments
@@ -98,19 +99,19 @@ class Flusher:
         """Everything below survives a power cut."""
         self.checkpointed = recovery_point
         """The recovery point that the next start will find."""
-        self._shortened_from: int | None = None
+        self._shortened_from: Offset | None = None
         """The base of a segment that got shorter since the last flush began."""
         self.truncations: int = 0
         """How often the log was truncated: a flush that began before says nothing about batches written after."""
 
-    def shortened(self, base: int) -> None:
+    def shortened(self, base: Offset) -> None:
         """A partial batch was removed from the segment at `base`: the next flush syncs that segment, even if it ended.
 
         A power cut may undo the removal until then, and recovery drops what comes after a partial batch.
         """
         self._shortened_from = base if self._shortened_from is None else min(base, self._shortened_from)
 
-    def begin(self, log_end: int) -> FlushJob | None:
+    def begin(self, log_end: Offset) -> FlushJob | None:
         """The work that makes everything below the log end survive a power cut; None when it does already."""
         segments, directory = self._segments, self._directory
         if not segments:
@@ -158,22 +159,22 @@ class Flusher:
         if job.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, job.end)
 
-    def run(self, log_end: int) -> None:
+    def run(self, log_end: Offset) -> None:
         """Flush now, waiting for the disk."""
         job = self.begin(log_end)
         if job is not None:
             self.finish(job, run_flush(job))
 
-    def lower(self, offset: int) -> None:
+    def lower(self, offset: Offset) -> None:
         """Lower the recovery point to `offset`, before the log is truncated there."""
         self.recovery_point = min(self.recovery_point, offset)
 
-    def truncated(self, offset: int) -> None:
+    def truncated(self, offset: Offset) -> None:
         """The log was truncated to `offset`. Flushes in flight do not move the recovery point."""
         self.truncations += 1
         self.lower(offset)
 
-    def restarted(self, offset: int) -> None:
+    def restarted(self, offset: Offset) -> None:
         """The log is empty and continues at `offset`."""
         self.truncations += 1
         self.recovery_point = offset

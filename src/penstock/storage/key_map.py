@@ -2,6 +2,8 @@
 
 from hashlib import blake2b
 
+from penstock.model.ids import NO_OFFSET, Offset
+
 DIGEST_BYTES = 16
 KEY_BYTES_MAX = 15
 """Keys up to this size are stored as they are; longer ones as their digest, which is longer than any such key."""
@@ -23,7 +25,7 @@ class KeyMap:
     def __init__(self, keys_max: int) -> None:
         assert keys_max > 0
         self.keys_max = keys_max
-        self._offsets: dict[bytes, int] = {}
+        self._offsets: dict[bytes, Offset] = {}
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -32,11 +34,11 @@ class KeyMap:
     def is_full(self) -> bool:
         return len(self._offsets) >= self.keys_max
 
-    def put(self, key: bytes, offset: int) -> None:
+    def put(self, key: bytes, offset: Offset) -> None:
         self._offsets[key if len(key) <= KEY_BYTES_MAX else blake2b(key, digest_size=DIGEST_BYTES).digest()] = offset
 
-    def newest(self, key: bytes) -> int:
+    def newest(self, key: bytes) -> Offset:
         """The newest offset of a key; -1 when the map does not have it."""
         return self._offsets.get(
-            key if len(key) <= KEY_BYTES_MAX else blake2b(key, digest_size=DIGEST_BYTES).digest(), -1
+            key if len(key) <= KEY_BYTES_MAX else blake2b(key, digest_size=DIGEST_BYTES).digest(), NO_OFFSET
         )

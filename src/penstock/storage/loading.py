@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.ids import Offset
 from penstock.storage import completeness, recovery
 from penstock.storage.completeness import Contents
 from penstock.storage.directories import FILE_ERRORS
@@ -42,7 +43,7 @@ class LogLoader:
                 raise
             return True
 
-    def check_complete(self, log_end: int) -> Contents | None:
+    def check_complete(self, log_end: Offset) -> Contents | None:
         """Refuse a log that lacks files of the last clean stop, until they are back or an operator accepts the loss.
 
         After an accepted loss, returns the former contents: the log keeps its end, and the rest is verified.
@@ -74,11 +75,11 @@ class LogLoader:
         self.stop = Stop.MACHINE_CRASH
         return self.left
 
-    def _serious(self, event: str, offset: int, detail: str) -> Finding:
+    def _serious(self, event: str, offset: Offset, detail: str) -> Finding:
         return Finding(event=event, path=self._directory.path, offset=offset, detail=detail, serious=True)
 
     def recovery(
-        self, *, log_start: int, recovery_point: int, high_watermark: int, interval: int, whole: bool = False
+        self, *, log_start: Offset, recovery_point: Offset, high_watermark: Offset, interval: int, whole: bool = False
     ) -> Callable[[], Loaded]:
         """The work of reading the directory and repairing it, which may run off the loop. See `recovery.load`."""
         return partial(

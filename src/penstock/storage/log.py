@@ -11,7 +11,7 @@ from typing import NoReturn, Protocol
 from penstock.model.batch import HEADER, PREFIX_BYTES, BatchHeader
 from penstock.model.clock import Clock, Randomness
 from penstock.model.generated_errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
-from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.ids import NO_LEADER_EPOCH, NO_OFFSET, OFFSET_ZERO, LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.model.producers import ProducerSnapshot
 from penstock.storage import producer_snapshot
 from penstock.storage.active_segment import INDEX_SAVE_ENTRIES, ActiveSegment
@@ -41,7 +41,7 @@ class Cleaning(Protocol):
     """A compaction under way, or a move to another directory."""
 
     @property
-    def end(self) -> int:
+    def end(self) -> Offset:
         """It reads and replaces nothing at or beyond this offset, so that the log may be truncated there."""
         ...
 
@@ -86,13 +86,13 @@ class Log:
         randomness: Randomness,
         stop: Stop = Stop.CLEAN,
         left: Contents | None = None,
-        log_start: int = 0,
-        log_end: int = 0,
+        log_start: Offset = OFFSET_ZERO,
+        log_end: Offset = OFFSET_ZERO,
         size_bytes: int = 0,
         oldest_ms: int = NO_TIMESTAMP,
-        recovery_point: int = 0,
-        high_watermark: int = 0,
-        cleaned_to: int = 0,
+        recovery_point: Offset = OFFSET_ZERO,
+        high_watermark: Offset = OFFSET_ZERO,
+        cleaned_to: Offset = OFFSET_ZERO,
     ) -> None:
         self.partition_directory = directory
         self.clock = clock
@@ -101,7 +101,7 @@ class Log:
         """-1 before the log is opened, where no summary or checkpoint has it."""
         self.high_watermark = high_watermark
         """As the replica last reported it; checkpointed, so that recovery knows which records were committed."""
-        self.leader_epoch = -1
+        self.leader_epoch = NO_LEADER_EPOCH
         """The epoch of the last batch that this process appended; an append with another one starts a new epoch."""
         self.cleaned_to = cleaned_to
         """Below it, compaction has left one record per key."""
@@ -152,7 +152,7 @@ class Log:
         return self.segments.active
 
     @property
-    def recovery_point(self) -> int:
+    def recovery_point(self) -> Offset:
         """Everything below survives a power cut."""
         return self.flusher.recovery_point
 
@@ -196,7 +196,7 @@ class Log:
         given_up = loader.check_complete(self.log_end)
         if given_up is not None:
             self.log_start, self.high_watermark = given_up.log_start, given_up.log_end
-            self.flusher.recovery_point = 0
+            self.flusher.recovery_point = OFFSET_ZERO
         self._recover(self.high_watermark)
         left = loader.left
         if left is not None and self.log_end != left.log_end:
@@ -205,14 +205,14 @@ class Log:
             self._recover(left.log_end, whole=True)
         loader.opened()
 
-    def _recover(self, high_watermark: int, *, whole: bool = False) -> None:
+    def _recover(self, high_watermark: Offset, *, whole: bool = False) -> None:
         try:
             found = self._recovery(high_watermark, whole=whole)()
         except Exception as error:
             raise self.loader.refusal(error) from error
         self._recovered(found)
 
-    def _recovery(self, high_watermark: int, *, whole: bool) -> Callable[[], Loaded]:
+    def _recovery(self, high_watermark: Offset, *, whole: bool) -> Callable[[], Loaded]:
         return self.loader.recovery(
             log_start=self.log_start,
             recovery_point=self.flusher.recovery_point,
@@ -282,7 +282,7 @@ class Log:
 
     # Writing
 
-    def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int) -> int:
+    def append(self, batch: memoryview, header: BatchHeader, leader_epoch: LeaderEpoch) -> Offset:
         """Stamp a batch with its offset and epoch, write it at the end, and return its base offset.
 
         `header` is the batch's own, with the timestamps to store. A batch that cannot be written whole is removed
@@ -314,10 +314,10 @@ class Log:
             active.max_timestamp_offset = last
         active.size = position + size
         segments.size_bytes += size
-        self.log_end = last + 1
+        self.log_end = Offset(last + 1)
         segments.touched = True
         if active.unindexed > active.interval:
-            active.index(last, position)
+            active.index(Offset(last), position)
             active.tail_from = base
             if len(active.offsets) - active.offsets.saved >= INDEX_SAVE_ENTRIES:
                 segments.save_indexes(active)
@@ -358,7 +358,7 @@ class Log:
             )
         active = self.open_active()
         segment_ms = segment_ms_effective(config)
-        if active.size and active.is_full_for(size, timestamp, last, self.clock.now_ms(), segment_ms):
+        if active.size and active.is_full_for(size, timestamp, Offset(last), self.clock.now_ms(), segment_ms):
             self.roll()
             active = self.open_active()
         if active.size == 0:
@@ -375,7 +375,7 @@ class Log:
             raise self.directory.failed(worse, f"removing a partial batch of {self.tp}") from error
         raise self.directory.failed(error, f"appending to {self.tp}") from error
 
-    def _begin_epoch(self, leader_epoch: int) -> None:
+    def _begin_epoch(self, leader_epoch: LeaderEpoch) -> None:
         self.epochs.assign(leader_epoch, self.log_end)
         if self.epochs.changed:
             try:
@@ -401,11 +401,11 @@ class Log:
         else:
             self.producers_unsaved = True
 
-    def snapshot_producers(self, entries: Iterable[ProducerSnapshot], offset: int) -> None:
+    def snapshot_producers(self, entries: Iterable[ProducerSnapshot], offset: Offset) -> None:
         """Save the producers' state as of `offset`, so that a start replays the log only from there."""
         self.save_producers(producer_snapshot.encode(entries), offset)
 
-    def save_producers(self, encoded: bytes, offset: int) -> None:
+    def save_producers(self, encoded: bytes, offset: Offset) -> None:
         """As `snapshot_producers`, with a snapshot that is encoded already."""
         if not self.partition_directory.made or not self.txn_index.save():
             return
@@ -424,7 +424,7 @@ class Log:
 
     # Reading
 
-    def slice(self, offset: int, bytes_max: int, *, end: int, at_least_one: bool) -> FileSlice | None:
+    def slice(self, offset: Offset, bytes_max: int, *, end: Offset, at_least_one: bool) -> FileSlice | None:
         """Whole batches from the one that holds `offset`, all below offset `end`; None when there is none to send.
 
         At most `bytes_max`, except that with `at_least_one` the first batch is included, however large.
@@ -443,7 +443,7 @@ class Log:
             active = self.open_active()
         return segments.slice_from(active, offset, bytes_max, end, log_end, at_least_one)
 
-    def beyond(self, offset: int, records: FileSlice) -> int:
+    def beyond(self, offset: Offset, records: FileSlice) -> Offset:
         """An offset beyond all records of a slice from `offset`: near its end where an index knows one, as in Kafka.
 
         Call it in the loop turn that made the slice.
@@ -467,7 +467,7 @@ class Log:
 
     # Shortening
 
-    def delete_before(self, offset: int) -> None:
+    def delete_before(self, offset: Offset) -> None:
         """Make `offset` the log start; retention drops the segments that end before it."""
         assert offset <= self.log_end, f"{self.tp}: delete before {offset} beyond the end {self.log_end}"
         if offset > self.log_start:
@@ -483,12 +483,12 @@ class Log:
         self.delete_before(self.segments[0].base)
         return marked
 
-    def lower_marks(self, offset: int) -> None:
+    def lower_marks(self, offset: Offset) -> None:
         """Lower the recovery point and the high watermark to `offset`, before the log is truncated there."""
         self.flusher.lower(offset)
         self.high_watermark = min(self.high_watermark, offset)
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: Offset) -> None:
         """Remove everything from the batch that holds `offset` on. Appends continue at `offset`.
 
         `LogStore.truncate` calls it in a crash-safe order.
@@ -505,7 +505,7 @@ class Log:
         except OSError as error:
             raise self.directory.failed(error, f"truncating {self.tp} to {offset}") from error
 
-    def _truncate(self, offset: int) -> None:
+    def _truncate(self, offset: Offset) -> None:
         disk = self.directory.disk
         self.partition_directory.rewrites += 1
         self.txn_index.truncate_to(offset)
@@ -524,13 +524,13 @@ class Log:
         # After a power cut, truncated batches must not reappear after newer ones.
         disk.sync_directory(self.path)
 
-    def restart_at(self, offset: int) -> None:
+    def restart_at(self, offset: Offset) -> None:
         """Drop everything and continue, empty, at an offset, as a follower does whose leader's log starts later."""
         self.open()
         assert self.cleaning is None, f"{self.tp} is restarted while it is compacted"
         disk = self.directory.disk
         self.partition_directory.rewrites += 1
-        self.txn_index.truncate_to(0)
+        self.txn_index.truncate_to(OFFSET_ZERO)
         try:
             self.segments.clear()
             self.log_start = self.log_end = self.high_watermark = offset
@@ -538,7 +538,7 @@ class Log:
             self.epochs.clear()
             self.leader_epoch = self.epochs.latest
             self._save_epochs()
-            producer_snapshot.prune(disk, self.path, log_end=-1)
+            producer_snapshot.prune(disk, self.path, log_end=NO_OFFSET)
             self.segments.start(offset)
             disk.sync_directory(self.path)
         except OSError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fastcrc.crc32 import iscsi as crc32c
 
-from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
+from penstock.model.ids import OFFSET_ZERO, TOPIC_ID_ZERO, Offset, TopicId, TopicPartition
 from penstock.storage.checkpoint import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -36,11 +36,11 @@ class LogMarks:
     tp: TopicPartition
     topic_id: TopicId = TOPIC_ID_ZERO
     """Zero where only Kafka's checkpoints have the log: they have no topic ids."""
-    recovery_point: int = 0
-    log_start: int = 0
-    high_watermark: int = 0
+    recovery_point: Offset = OFFSET_ZERO
+    log_start: Offset = OFFSET_ZERO
+    high_watermark: Offset = OFFSET_ZERO
     """Never below the log start: only committed records are deleted."""
-    cleaned_to: int = 0
+    cleaned_to: Offset = OFFSET_ZERO
 
     def line(self) -> str:
         facts = (
@@ -55,7 +55,7 @@ class LogMarks:
         if crc != checksum(facts):
             raise ValueError(f"the checksum of {line!r} is wrong")
         topic, partition, topic_id, *rest = facts.split()
-        recovery_point, log_start, high_watermark, cleaned_to = map(int, rest)
+        recovery_point, log_start, high_watermark, cleaned_to = (Offset(int(each)) for each in rest)
         return cls(
             tp=TopicPartition(topic, int(partition)),
             topic_id=TopicId(bytes.fromhex(topic_id)),
@@ -142,7 +142,7 @@ def read(disk: Disk, directory: str) -> MarksFound:
 
 def read_kafkas(disk: Disk, directory: str) -> MarksFound:
     """Read Kafka's checkpoints alone; a damaged one counts as empty."""
-    columns: dict[str, dict[TopicPartition, int]] = {}
+    columns: dict[str, dict[TopicPartition, Offset]] = {}
     damaged: list[str] = []
     for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS):
         try:
@@ -153,10 +153,10 @@ def read_kafkas(disk: Disk, directory: str) -> MarksFound:
     marks = {
         tp: LogMarks(
             tp=tp,
-            recovery_point=columns[RECOVERY_POINTS].get(tp, 0),
-            log_start=columns[LOG_STARTS].get(tp, 0),
-            high_watermark=columns[HIGH_WATERMARKS].get(tp, 0),
-            cleaned_to=columns[CLEANER_OFFSETS].get(tp, 0),
+            recovery_point=columns[RECOVERY_POINTS].get(tp, OFFSET_ZERO),
+            log_start=columns[LOG_STARTS].get(tp, OFFSET_ZERO),
+            high_watermark=columns[HIGH_WATERMARKS].get(tp, OFFSET_ZERO),
+            cleaned_to=columns[CLEANER_OFFSETS].get(tp, OFFSET_ZERO),
         )
         for tp in dict.fromkeys(tp for column in columns.values() for tp in column)
     }

@@ -9,6 +9,7 @@ import contextlib
 from dataclasses import dataclass
 
 from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.ids import OFFSET_ZERO, Offset
 from penstock.storage.directories import LogDirectory
 from penstock.storage.disk import Disk
 from penstock.storage.log import Log
@@ -36,7 +37,7 @@ SWITCH_BYTES_MAX = 1024 * 1024
 COPY_BYTES = 1024 * 1024
 SIDE_FILES = (EPOCHS, PARTITION_METADATA, GAPS)
 
-Shape = tuple[tuple[int, int], ...]
+Shape = tuple[tuple[Offset, int], ...]
 """Base offset and size of every segment."""
 
 
@@ -56,9 +57,9 @@ class Move:
     """The former directory, after the switch."""
 
     @property
-    def end(self) -> int:
+    def end(self) -> Offset:
         """For `Cleaning`: the log may be truncated at any offset during a move, which copies the rest again."""
-        return 0
+        return OFFSET_ZERO
 
     @property
     def disk(self) -> Disk:
@@ -75,10 +76,10 @@ class Move:
         self.copied = self.wanted
         self.disk.sync_directory(self.future)
 
-    def _file(self, base: int, kind: str) -> str:
+    def _file(self, base: Offset, kind: str) -> str:
         return f"{self.source}/{offset_name(base, kind)}"
 
-    def _copy(self, base: int, kind: str) -> str:
+    def _copy(self, base: Offset, kind: str) -> str:
         return f"{self.future}/{offset_name(base, kind)}"
 
     def settle(self) -> None:

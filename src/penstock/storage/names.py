@@ -2,7 +2,7 @@
 
 import re
 
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import Offset, TopicPartition
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
@@ -37,14 +37,14 @@ PARTITION_NAME = re.compile(r"(.+)-(\d+)")
 NAME_BYTES_MAX = 255
 
 
-def offset_name(offset: int, kind: str) -> str:
+def offset_name(offset: Offset, kind: str) -> str:
     return f"{offset:020d}{kind}"
 
 
-def parse_offset_name(name: str) -> tuple[int, str] | None:
+def parse_offset_name(name: str) -> tuple[Offset, str] | None:
     """The offset and the kind of a segment's file; None when the name is not of that form."""
     found = OFFSET_NAME.fullmatch(name)
-    return (int(found[1]), found[2]) if found else None
+    return (Offset(int(found[1])), found[2]) if found else None
 
 
 def partition_name(tp: TopicPartition) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from fastcrc.crc32 import iscsi as crc32c
 
+from penstock.model.ids import OFFSET_ZERO, Offset
 from penstock.model.producers import ProducerSnapshot
 from penstock.storage.disk import Disk, replace_file
 from penstock.storage.names import SNAPSHOT, offset_name, parse_offset_name
@@ -50,18 +51,20 @@ def decode(data: bytes) -> list[ProducerSnapshot]:
     return [ProducerSnapshot._make(found) for found in ENTRY.iter_unpack(body[COUNT.size :])]
 
 
-def write(disk: Disk, directory: str, encoded: bytes, offset: int, *, sync: bool) -> None:
+def write(disk: Disk, directory: str, encoded: bytes, offset: Offset, *, sync: bool) -> None:
     """Write the producers' state after every batch below `offset`."""
     replace_file(disk, f"{directory}/{offset_name(offset, SNAPSHOT)}", encoded, sync=sync)
 
 
-def offsets(disk: Disk, directory: str) -> list[int]:
+def offsets(disk: Disk, directory: str) -> list[Offset]:
     """Offsets of the snapshots, oldest first."""
     named = map(parse_offset_name, disk.list_directory(directory))
     return sorted(found[0] for found in named if found is not None and found[1] == SNAPSHOT)
 
 
-def load_latest(disk: Disk, directory: str, log_start: int, log_end: int) -> tuple[int, list[ProducerSnapshot]] | None:
+def load_latest(
+    disk: Disk, directory: str, log_start: Offset, log_end: Offset
+) -> tuple[Offset, list[ProducerSnapshot]] | None:
     """The newest snapshot that is sound and lies within the log, with its offset."""
     for offset in reversed(offsets(disk, directory)):
         if log_start <= offset <= log_end:
@@ -72,7 +75,7 @@ def load_latest(disk: Disk, directory: str, log_start: int, log_end: int) -> tup
     return None
 
 
-def prune(disk: Disk, directory: str, *, log_end: int, settled: int = 0) -> None:
+def prune(disk: Disk, directory: str, *, log_end: Offset, settled: Offset = OFFSET_ZERO) -> None:
     """Remove snapshots that no replay will start from: beyond the log end, and older than the newest few.
 
     After a power cut only snapshots up to the recovery point, `settled`, count: the newest of them stays too.

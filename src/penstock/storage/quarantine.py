@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fastcrc.crc32 import iscsi as crc32c
 
 from penstock.model.batch import ATTRIBUTES_AT, HEADER, HEADER_BYTES, MAGIC, MAGIC_AT, PREFIX_BYTES, BatchHeader
+from penstock.model.ids import Offset
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.names import CLEANED, LOG, QUARANTINED, offset_name
 from penstock.storage.segment_files import remove_indexes, unlink_if_there
@@ -21,7 +22,7 @@ MAGIC_BYTE = bytes((MAGIC,))
 COPY_BYTES = 1024 * 1024
 
 
-def set_aside(disk: Disk, directory: str, base: int, offset_limit: int, gap_max: int) -> int:
+def set_aside(disk: Disk, directory: str, base: Offset, offset_limit: Offset, gap_max: int) -> int:
     """Keep a damaged segment's file as `.quarantined` and replace it by its sound batches; returns the bytes left out.
 
     Offsets may be missing between them only where a batch is left out, or as far as `gap_max` allows: a base offset is
@@ -49,7 +50,9 @@ def keep(disk: Disk, log: str) -> None:
         disk.link(log, log + QUARANTINED)
 
 
-def copy_sound(source: DiskFile, target: DiskFile, size: int, offset_min: int, offset_limit: int, gap_max: int) -> int:
+def copy_sound(
+    source: DiskFile, target: DiskFile, size: int, offset_min: Offset, offset_limit: Offset, gap_max: int
+) -> int:
     """Copy every sound batch, in order; returns the bytes copied.
 
     Where offsets may be missing, a base offset that bit rot has raised looks like a gap, until a sound batch with a
@@ -86,17 +89,17 @@ def copy_sound(source: DiskFile, target: DiskFile, size: int, offset_min: int, o
 class Copied(NamedTuple):
     """The batch that was copied last."""
 
-    base: int
+    base: Offset
     size: int
-    offset_min: int
+    offset_min: Offset
     """Where it would have begun without a gap."""
 
-    def is_refuted_by(self, base: int | None) -> bool:
+    def is_refuted_by(self, base: Offset | None) -> bool:
         """Whether the next sound batch begins in the gap before this one."""
         return base is not None and self.offset_min <= base <= self.base and self.base > self.offset_min
 
 
-def sound_base(file: DiskFile, position: int, end: int) -> int | None:
+def sound_base(file: DiskFile, position: int, end: int) -> Offset | None:
     """The base offset of the batch at a position, if it is sound."""
     data = file.pread(HEADER_BYTES, position)
     if len(data) < HEADER_BYTES:
@@ -112,7 +115,9 @@ def write_whole(target: DiskFile, data: memoryview) -> None:
         data = data[target.append(data) :]
 
 
-def next_sound(file: DiskFile, position: int, end: int, offset_min: int, offset_limit: int) -> tuple[int, int] | None:
+def next_sound(
+    file: DiskFile, position: int, end: int, offset_min: Offset, offset_limit: Offset
+) -> tuple[int, Offset] | None:
     """Position and base offset of the next sound batch, tried at every byte: damaged lengths cannot be trusted."""
     while position + HEADER_BYTES <= end:
         window = file.pread(min(SEARCH_BYTES + HEADER_BYTES, end - position), position)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
+from penstock.model.ids import OFFSET_ZERO, LeaderEpoch, Offset
 from penstock.storage import producer_snapshot, quarantine
 from penstock.storage.checkpoint import CheckpointDamaged
 from penstock.storage.disk import Disk, FileStat
@@ -59,7 +60,7 @@ class Finding:
 
     event: str
     path: str
-    offset: int
+    offset: Offset
     detail: str
     serious: bool = False
     """Whether records that were committed are lost or set aside."""
@@ -70,8 +71,8 @@ class Loaded:
     """The result of loading a log's directory."""
 
     segments: list[Segment]
-    log_start: int
-    log_end: int
+    log_start: Offset
+    log_end: Offset
     epochs: LeaderEpochs
     findings: list[Finding]
 
@@ -81,9 +82,9 @@ def load(
     path: str,
     *,
     stop: Stop,
-    log_start: int,
-    recovery_point: int,
-    high_watermark: int,
+    log_start: Offset,
+    recovery_point: Offset,
+    high_watermark: Offset,
     interval: int,
     whole: bool = False,
 ) -> Loaded:
@@ -107,25 +108,25 @@ def load(
 class Recovery:
     """The loading of one directory."""
 
-    def __init__(self, disk: Disk, path: str, interval: int, high_watermark: int, *, whole: bool = False) -> None:
+    def __init__(self, disk: Disk, path: str, interval: int, high_watermark: Offset, *, whole: bool = False) -> None:
         self.disk = disk
         self.path = path
         self.interval = interval
         self.high_watermark = high_watermark
         self.whole = whole
-        self.end = 0
+        self.end = OFFSET_ZERO
         """Where the segments end, once they are loaded."""
         self.findings: list[Finding] = []
         self.segments: list[Segment] = []
-        self.epochs_met: list[tuple[int, int]] = []
+        self.epochs_met: list[tuple[LeaderEpoch, Offset]] = []
         self.gap_max = 0
         """Offsets that may be missing between two batches."""
 
-    def load(self, stop: Stop, log_start: int, recovery_point: int) -> Loaded:
+    def load(self, stop: Stop, log_start: Offset, recovery_point: Offset) -> Loaded:
         names = self._tidy(self.disk.list_directory(self.path))
         self.gap_max = GAP_MAX if GAPS in names else 0
         self.end = self._load_segments(names, stop, recovery_point)
-        log_end = max(self.end, log_start if not self.segments else 0)
+        log_end = max(self.end, log_start if not self.segments else OFFSET_ZERO)
         if (stop is not Stop.CLEAN or self.whole) and log_end < self.high_watermark:
             self._keep_offsets(log_end)
             log_end = self.high_watermark
@@ -145,10 +146,10 @@ class Recovery:
             segments=self.segments, log_start=log_start, log_end=log_end, epochs=epochs, findings=self.findings
         )
 
-    def finding(self, event: str, offset: int, detail: str, *, serious: bool = False) -> Finding:
+    def finding(self, event: str, offset: Offset, detail: str, *, serious: bool = False) -> Finding:
         return Finding(event=event, path=self.path, offset=offset, detail=detail, serious=serious)
 
-    def _report(self, event: str, offset: int, detail: str, *, serious: bool = False) -> None:
+    def _report(self, event: str, offset: Offset, detail: str, *, serious: bool = False) -> None:
         self.findings.append(self.finding(event, offset, detail, serious=serious))
 
     # Leftovers of a crash
@@ -199,10 +200,10 @@ class Recovery:
 
     # Segments
 
-    def _load_segments(self, names: set[str], stop: Stop, recovery_point: int) -> int:
+    def _load_segments(self, names: set[str], stop: Stop, recovery_point: Offset) -> Offset:
         """Load every segment, verified as the kind of stop requires; returns the log end."""
         bases = bases_of(names)
-        end = bases[0] if bases else 0
+        end = bases[0] if bases else OFFSET_ZERO
         for at, base in enumerate(bases):
             if base < end:
                 self._set_overlap_aside(base, end)
@@ -235,7 +236,7 @@ class Recovery:
                 break
         return end
 
-    def _scan(self, base: int, stop: Stop, following: int | None) -> tuple[SegmentScan | None, FileStat]:
+    def _scan(self, base: Offset, stop: Stop, following: Offset | None) -> tuple[SegmentScan | None, FileStat]:
         """Scan the part of a segment that the stop may have damaged; None when there is none."""
         path = f"{self.path}/{offset_name(base, LOG)}"
         stat = self.disk.stat(path)
@@ -274,7 +275,7 @@ class Recovery:
         self._report("log_cut", scan.next_offset, f"{stat.size - scan.size} bytes: {scan.bad}")
         self.disk.open(f"{self.path}/{offset_name(scan.base, LOG)}").truncate(scan.size)
 
-    def _is_rot(self, scan: SegmentScan, stop: Stop, following: int | None) -> bool:
+    def _is_rot(self, scan: SegmentScan, stop: Stop, following: Offset | None) -> bool:
         """Whether sound batches follow the damage although only the process crashed.
 
         A process crash tears only the last write, so the batches after the damage were appended and may have been read.
@@ -284,15 +285,15 @@ class Recovery:
         if following is not None:
             return True
         path = f"{self.path}/{offset_name(scan.base, LOG)}"
-        file, limit = self.disk.open_read(path), scan.base + RELATIVE_OFFSETS
+        file, limit = self.disk.open_read(path), Offset(scan.base + RELATIVE_OFFSETS)
         start = scan.size if self.gap_max else scan.size + 1
         return quarantine.next_sound(file, start, file.size(), self._damaged_from(scan), limit) is not None
 
-    def _damaged_from(self, scan: SegmentScan) -> int:
+    def _damaged_from(self, scan: SegmentScan) -> Offset:
         """Where damage may begin: a raised base offset looks like a gap, and the batch after it looks damaged."""
         return scan.floor if self.gap_max else scan.next_offset
 
-    def _set_overlap_aside(self, base: int, end: int) -> None:
+    def _set_overlap_aside(self, base: Offset, end: Offset) -> None:
         """Quarantine a segment whose offsets its predecessor covers too, which a crash cannot cause."""
         log = f"{self.path}/{offset_name(base, LOG)}"
         quarantine.keep(self.disk, log)
@@ -300,9 +301,9 @@ class Recovery:
         self._report("overlap_set_aside", base, detail, serious=True)
         remove_segment(self.disk, self.path, base)
 
-    def _set_aside(self, scan: SegmentScan, following: int | None) -> SegmentScan:
+    def _set_aside(self, scan: SegmentScan, following: Offset | None) -> SegmentScan:
         """Quarantine damage among committed records, and scan the sound batches of the segment."""
-        limit = following if following is not None else scan.base + RELATIVE_OFFSETS
+        limit = following if following is not None else Offset(scan.base + RELATIVE_OFFSETS)
         gap_max = self.gap_max
         self._allow_gaps()
         lost = quarantine.set_aside(self.disk, self.path, scan.base, limit, gap_max)
@@ -315,7 +316,7 @@ class Recovery:
         assert repaired.bad is None, f"{path}: {repaired.bad} after repair"
         return repaired
 
-    def _keep_offsets(self, log_end: int) -> None:
+    def _keep_offsets(self, log_end: Offset) -> None:
         """Committed records are missing at the end: continue after them, so that no offset is used twice."""
         self._allow_gaps()
         detail = f"records up to {self.high_watermark} were committed and are not on the disk"
@@ -328,7 +329,7 @@ class Recovery:
         mark_gaps(self.disk, self.path)
         self.gap_max = GAP_MAX
 
-    def _load_epochs(self, stop: Stop, log_start: int, log_end: int) -> LeaderEpochs:
+    def _load_epochs(self, stop: Stop, log_start: Offset, log_end: Offset) -> LeaderEpochs:
         """The epoch file, corrected by the batches that were read; rebuilt from the log if it is missing or damaged."""
         path = f"{self.path}/{EPOCHS}"
         try:
@@ -356,6 +357,6 @@ class Recovery:
                     epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
 
 
-def bases_of(names: set[str]) -> list[int]:
+def bases_of(names: set[str]) -> list[Offset]:
     """Base offsets of the segments among a directory's names."""
     return sorted(found[0] for found in map(parse_offset_name, names) if found is not None and found[1] == LOG)

@@ -6,6 +6,7 @@ Whole segments are dropped, oldest first, and only committed ones. The active se
 from collections.abc import Callable
 
 from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.ids import Offset
 from penstock.storage.log import Log
 from penstock.storage.segment import Segment
 from penstock.storage.trash import Trash
@@ -25,7 +26,7 @@ def may_be_due(log: Log, now_ms: int) -> bool:
     return config.retention_ms >= 0 and now_ms - log.oldest_ms > config.retention_ms
 
 
-def retain(log: Log, now_ms: int, *, committed: int, trash: Trash) -> int:
+def retain(log: Log, now_ms: int, *, committed: Offset, trash: Trash) -> int:
     """Apply a topic's retention below the high watermark, `committed`; returns how many segments were dropped."""
     if not may_be_due(log, now_ms):
         return 0
@@ -67,7 +68,7 @@ def expired(log: Log, horizon_ms: int) -> Verdict:
     return lambda segment, _: segment.age_timestamp(log.directory.disk, log.path) < horizon_ms
 
 
-def drop_while(log: Log, verdict: Verdict, committed: int, trash: Trash) -> int:
+def drop_while(log: Log, verdict: Verdict, committed: Offset, trash: Trash) -> int:
     """Drop segments from the oldest on while the verdict holds."""
     segments = log.segments.describe()
     count = 0

@@ -3,6 +3,7 @@
 from bisect import bisect_right
 
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
+from penstock.model.ids import LeaderEpoch, Offset
 from penstock.storage.active_segment import INDEX_INTERVAL_BYTES_MAX
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.names import OFFSET_INDEX, TIME_INDEX
@@ -29,7 +30,7 @@ class SegmentScan:
         "times",
     )
 
-    def __init__(self, base: int) -> None:
+    def __init__(self, base: Offset) -> None:
         self.base = base
         self.size = 0
         self.next_offset = base
@@ -39,7 +40,7 @@ class SegmentScan:
         self.times = TimeIndex()
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base
-        self.epochs: list[tuple[int, int]] = []
+        self.epochs: list[tuple[LeaderEpoch, Offset]] = []
         """Leader epochs in the order of the batches, each with its first offset."""
         self.bad: BadBatch | None = None
         self.indexed = False
@@ -65,7 +66,7 @@ class SegmentScan:
         self.offsets, self.times = offsets, times
         if len(times):
             self.max_timestamp = times.timestamps[-1]
-            self.max_timestamp_offset = self.base + times.offsets[-1]
+            self.max_timestamp_offset = Offset(self.base + times.offsets[-1])
         self.size = start
         self.next_offset = self.floor = found.base_offset
         return True
@@ -78,7 +79,7 @@ class SegmentScan:
         *,
         verify: bool,
         gap_max: int = GAP_MAX,
-        offset_end: int | None = None,
+        offset_end: Offset | None = None,
     ) -> None:
         """Scan from the current position to `end`, indexing as an append would have.
 
@@ -104,11 +105,11 @@ class SegmentScan:
                     epoch = header.leader_epoch
                     self.epochs.append((epoch, header.base_offset))
                 self.size = batch.position + header.size
-                self.floor, self.next_offset = self.next_offset, last + 1
+                self.floor, self.next_offset = self.next_offset, header.next_offset
         except BadBatch as bad:
             self.bad = bad
 
-    def _index(self, last: int, position: int) -> None:
+    def _index(self, last: Offset, position: int) -> None:
         self.offsets.append(last - self.base, position)
         if self.max_timestamp >= 0:
             self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base)

@@ -7,7 +7,7 @@ better than one that is silently missing. It reports the file and the position t
 from dataclasses import dataclass
 
 from penstock.model.generated_errors import KafkaStorageError
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import OFFSET_ZERO, Offset, TopicPartition
 from penstock.storage.log import Log
 from penstock.storage.names import LOG, offset_name
 from penstock.storage.recovery import Finding
@@ -60,7 +60,7 @@ class Scrubber:
     def __init__(self) -> None:
         self._queue: list[TopicPartition] | None = None
         """Logs still to come in this round; None between rounds."""
-        self.damaged: dict[tuple[TopicPartition, int], Finding] = {}
+        self.damaged: dict[tuple[TopicPartition, Offset], Finding] = {}
         """Segments found damaged, by partition and base offset, for metrics and for logging each only once."""
 
     def next_jobs(self, store: LogStore) -> list[ScrubJob]:
@@ -70,7 +70,7 @@ class Scrubber:
             self._queue.reverse()
         while self._queue:
             log = store.get(self._queue.pop())
-            jobs = [] if log is None else self._jobs(log, 0)
+            jobs = [] if log is None else self._jobs(log, OFFSET_ZERO)
             if jobs:
                 return jobs
         self._queue = None
@@ -82,7 +82,7 @@ class Scrubber:
         log = store.get(job.tp)
         return [] if log is None else self._jobs(log, job.segment.base)
 
-    def _jobs(self, log: Log, base_min: int) -> list[ScrubJob]:
+    def _jobs(self, log: Log, base_min: Offset) -> list[ScrubJob]:
         # A log unused since the start is opened for this: its files may be damaged too.
         if log.size_bytes == 0 or log.directory.offline is not None:
             return []

@@ -1,6 +1,7 @@
 """A segment of a log, and reads of finished segments."""
 
 from penstock.model.batch import HEADER, HEADER_BYTES, PREFIX_BYTES
+from penstock.model.ids import Offset
 from penstock.storage import time_index
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.names import LOG, OFFSET_INDEX, TIME_INDEX, offset_name
@@ -30,7 +31,7 @@ class Segment:
         "touched",
     )
 
-    def __init__(self, base: int, size: int, modified_ms: int) -> None:
+    def __init__(self, base: Offset, size: int, modified_ms: int) -> None:
         self.base = base
         self.size = size
         self.modified_ms = modified_ms
@@ -77,7 +78,7 @@ class Segment:
             entry = read_last_time(disk, self.path(directory, TIME_INDEX))
             if entry is not None:
                 self.max_timestamp = entry[0]
-                self.max_timestamp_offset = self.base + entry[1]
+                self.max_timestamp_offset = Offset(self.base + entry[1])
         return self.max_timestamp
 
     def age_timestamp(self, disk: Disk, directory: str) -> int:
@@ -108,7 +109,7 @@ class SegmentReader:
         self.index = segment.index
         self.segment = segment
 
-    def find(self, offset: int, *, wait: bool) -> tuple[int, int] | None:
+    def find(self, offset: Offset, *, wait: bool) -> tuple[int, int] | None:
         """Position and size of the first batch that ends at or beyond `offset`; None when the segment has none.
 
         Without `wait`, raises `WouldBlock` instead of reading from the disk.
@@ -119,7 +120,7 @@ class SegmentReader:
         start = self.index.floor(offset - self.base, wait=wait) if self.index else 0
         return find(self.file, start, self.size, offset, wait=wait)
 
-    def _resume(self, offset: int) -> tuple[int, int] | None:
+    def _resume(self, offset: Offset) -> tuple[int, int] | None:
         """The batch where the last slice ended, if it is the one that holds `offset`."""
         position = self.segment.read_to
         if position == 0 or position + HEADER_BYTES > self.size:
@@ -133,7 +134,7 @@ class SegmentReader:
         return None
 
     def slice(
-        self, found: tuple[int, int], bytes_max: int, end: int | None, at_least_one: bool, *, wait: bool
+        self, found: tuple[int, int], bytes_max: int, end: Offset | None, at_least_one: bool, *, wait: bool
     ) -> FileSlice | None:
         """Whole batches from the found one on, below offset `end`; None when none is below it or fits."""
         position, first_size = found
@@ -150,15 +151,15 @@ class SegmentReader:
         # A header that was found without waiting has its page in memory.
         return FileSlice(self.file, position, length, False, probed=not wait)
 
-    def slice_at(self, offset: int, bytes_max: int, end: int | None, at_least_one: bool) -> FileSlice | None:
+    def slice_at(self, offset: Offset, bytes_max: int, end: Offset | None, at_least_one: bool) -> FileSlice | None:
         """As `find` and `slice` together, waiting for the disk. Off the loop."""
         found = self.find(offset, wait=True)
         return None if found is None else self.slice(found, bytes_max, end, at_least_one, wait=True)
 
-    def beyond(self, position: int) -> int | None:
+    def beyond(self, position: int) -> Offset | None:
         """An offset beyond all batches before `position`; None where the index cannot give one without waiting."""
         try:
             relative = None if self.index is None else self.index.beyond(position, wait=False)
         except WouldBlock:
             return None
-        return None if relative is None else self.base + relative
+        return None if relative is None else Offset(self.base + relative)

@@ -2,6 +2,7 @@
 
 import contextlib
 
+from penstock.model.ids import Offset
 from penstock.storage.disk import Disk
 from penstock.storage.names import DELETED, GAPS, OFFSET_INDEX, SEGMENT_FILES, TIME_INDEX, offset_name
 
@@ -19,13 +20,13 @@ def unlink_if_there(disk: Disk, path: str) -> None:
         disk.unlink(path)
 
 
-def remove_segment(disk: Disk, directory: str, base: int) -> None:
+def remove_segment(disk: Disk, directory: str, base: Offset) -> None:
     """Remove a segment's files, the log first: recovery removes indexes without one."""
     for kind in SEGMENT_FILES:
         unlink_if_there(disk, f"{directory}/{offset_name(base, kind)}")
 
 
-def mark_deleted(disk: Disk, directory: str, base: int) -> list[str]:
+def mark_deleted(disk: Disk, directory: str, base: Offset) -> list[str]:
     """Rename a segment's files out of the log; returns the new names, to be removed later."""
     marked: list[str] = []
     for kind in SEGMENT_FILES:
@@ -46,7 +47,7 @@ def mark_gaps(disk: Disk, directory: str) -> None:
         disk.sync_directory(directory)
 
 
-def remove_indexes(disk: Disk, directory: str, base: int) -> None:
+def remove_indexes(disk: Disk, directory: str, base: Offset) -> None:
     """Remove the indexes of positions before the log changes; the transaction index has offsets only, and stays."""
     for kind in (OFFSET_INDEX, TIME_INDEX):
         unlink_if_there(disk, f"{directory}/{offset_name(base, kind)}")

@@ -1,6 +1,7 @@
 """Writes a segment with its indexes under temporary names, to be swapped in later."""
 
 from penstock.model.batch import BatchHeader
+from penstock.model.ids import Offset
 from penstock.storage import txn_index
 from penstock.storage.active_segment import INDEX_INTERVAL_BYTES_MAX
 from penstock.storage.disk import Buffer, Disk
@@ -20,7 +21,7 @@ BUFFER_BYTES = 1024 * 1024
 class SegmentWriter:
     """A segment that is being written, under names that the log ignores. Off the loop."""
 
-    def __init__(self, disk: Disk, directory: str, base: int, interval: int) -> None:
+    def __init__(self, disk: Disk, directory: str, base: Offset, interval: int) -> None:
         self._disk = disk
         self._directory = directory
         self._interval = min(interval, INDEX_INTERVAL_BYTES_MAX)
@@ -94,7 +95,7 @@ class SegmentWriter:
         discard_swap(self._disk, self._directory, self.base)
 
 
-def discard_swap(disk: Disk, directory: str, base: int) -> None:
+def discard_swap(disk: Disk, directory: str, base: Offset) -> None:
     """Remove a segment that was not swapped in, its log first, so that the rest does not look complete."""
     for suffix in (SWAP, CLEANED):
         for kind in SEGMENT_FILES:

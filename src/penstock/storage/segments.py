@@ -9,6 +9,7 @@ from typing import overload
 
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
 from penstock.model.clock import Clock, Randomness
+from penstock.model.ids import Offset
 from penstock.storage import txn_index
 from penstock.storage.active_segment import HOT_TAIL_BYTES, ActiveSegment
 from penstock.storage.names import LOG, OFFSET_INDEX, TIME_INDEX
@@ -23,7 +24,7 @@ from penstock.storage.time_index import TimeIndex
 from penstock.storage.txn_index import TxnIndexDamaged
 
 
-def segment_base(segment: Segment) -> int:
+def segment_base(segment: Segment) -> Offset:
     return segment.base
 
 
@@ -100,13 +101,13 @@ class LogSegments(Sequence[Segment]):
             self.active.describe()
         return self._segments
 
-    def dirty_from(self, recovery_point: int) -> list[Segment]:
+    def dirty_from(self, recovery_point: Offset) -> list[Segment]:
         """The segment that holds the recovery point, and those after it."""
         return self._segments[max(bisect_right(self._segments, recovery_point, key=segment_base) - 1, 0) :]
 
     # The active segment
 
-    def open_active(self, log_end: int) -> ActiveSegment:
+    def open_active(self, log_end: Offset) -> ActiveSegment:
         """Open the newest segment for appends; a log without segments gets its first one."""
         if self.active is not None:
             return self.active
@@ -129,7 +130,7 @@ class LogSegments(Sequence[Segment]):
             raise directory.failed(error, f"opening the newest segment of {directory.tp}") from error
         return self._install(active)
 
-    def start(self, base: int) -> ActiveSegment:
+    def start(self, base: Offset) -> ActiveSegment:
         """Create an empty segment and make it the active one. `OSError` when the disk refuses."""
         directory = self._directory
         directory.make()
@@ -146,7 +147,7 @@ class LogSegments(Sequence[Segment]):
         self._directory.log_directory.files.admit(self)
         return active
 
-    def roll(self, log_end: int) -> bool:
+    def roll(self, log_end: Offset) -> bool:
         """Finish the active segment and start another; False, and no change, when it is empty."""
         active = self.open_active(log_end)
         if active.size == 0:
@@ -202,7 +203,7 @@ class LogSegments(Sequence[Segment]):
     # Reading
 
     def slice_from(
-        self, active: ActiveSegment, offset: int, bytes_max: int, end: int, log_end: int, at_least_one: bool
+        self, active: ActiveSegment, offset: Offset, bytes_max: int, end: Offset, log_end: Offset, at_least_one: bool
     ) -> FileSlice | None:
         """Whole batches from the one that holds `offset`, all below offset `end`. See `Log.slice`."""
         self.touched = True
@@ -224,7 +225,7 @@ class LogSegments(Sequence[Segment]):
         return FileSlice(active.file, position, length, position >= active.size - HOT_TAIL_BYTES)
 
     def _slice_finished(
-        self, active: ActiveSegment, offset: int, bytes_max: int, end: int, log_end: int, at_least_one: bool
+        self, active: ActiveSegment, offset: Offset, bytes_max: int, end: Offset, log_end: Offset, at_least_one: bool
     ) -> FileSlice | None:
         segments = self._segments
         at = bisect_right(segments, offset, key=segment_base) - 1
@@ -257,7 +258,7 @@ class LogSegments(Sequence[Segment]):
             directory.log_directory.files.admit(segment)
         return SegmentReader(segment)
 
-    def beyond(self, offset: int, records: FileSlice, log_end: int) -> int:
+    def beyond(self, offset: Offset, records: FileSlice, log_end: Offset) -> Offset:
         """An offset beyond all records of a slice from `offset`. See `Log.beyond`."""
         segments = self._segments
         at = bisect_right(segments, offset, key=segment_base) - 1
@@ -269,8 +270,10 @@ class LogSegments(Sequence[Segment]):
                 known = SegmentReader(segment).beyond(stop)
                 return later.base if known is None else known
         active = self.active
-        known = active.offsets.beyond(stop) if active is not None and active.file is records.file else None
-        return log_end if active is None or known is None else active.base + known
+        if active is None or active.file is not records.file:
+            return log_end
+        relative = active.offsets.beyond(stop)
+        return log_end if relative is None else Offset(active.base + relative)
 
     # Removing
 
@@ -290,7 +293,7 @@ class LogSegments(Sequence[Segment]):
         del self._segments[:count]
         return marked
 
-    def run_of(self, bases: Sequence[int]) -> list[Segment]:
+    def run_of(self, bases: Sequence[Offset]) -> list[Segment]:
         """The adjacent segments with these base offsets."""
         first = bisect_left(self._segments, bases[0], key=segment_base)
         run = self._segments[first : first + len(bases)]
@@ -303,7 +306,7 @@ class LogSegments(Sequence[Segment]):
         self._segments[first : first + len(old)] = [new]
         self.size_bytes += new.size - sum(segment.size for segment in old)
 
-    def truncate_to(self, offset: int) -> int:
+    def truncate_to(self, offset: Offset) -> Offset:
         """Remove everything from the batch that holds `offset` on; returns the offset after the last batch left."""
         self._close_active()
         keep = bisect_left(self._segments, offset, key=segment_base)
@@ -313,7 +316,7 @@ class LogSegments(Sequence[Segment]):
         self.size_bytes = sum(segment.size for segment in self._segments)
         return reached
 
-    def _cut_newest(self, offset: int) -> int:
+    def _cut_newest(self, offset: Offset) -> Offset:
         segment = self._segments[-1]
         found = self._reader(segment).find(offset, wait=True)
         self.forget(segment)

@@ -9,7 +9,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
+from penstock.model.ids import OFFSET_ZERO, TOPIC_ID_ZERO, Offset, TopicId, TopicPartition
 from penstock.storage import notes, partition_metadata
 from penstock.storage.disk import Disk, replace_file
 from penstock.storage.names import (
@@ -46,10 +46,10 @@ class StrayLog:
     reason: Reason
     stop: Stop = Stop.MACHINE_CRASH
     """How the broker that last used it stopped, if it has not been recovered since."""
-    log_start: int = 0
-    recovery_point: int = 0
-    high_watermark: int = 0
-    cleaned_to: int = 0
+    log_start: Offset = OFFSET_ZERO
+    recovery_point: Offset = OFFSET_ZERO
+    high_watermark: Offset = OFFSET_ZERO
+    cleaned_to: Offset = OFFSET_ZERO
     damage: str | None = None
     """Description of the damage to its note, if any."""
 

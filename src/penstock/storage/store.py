@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.model.clock import Clock, Randomness
 from penstock.model.generated_errors import KafkaStorageError
-from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.ids import NO_OFFSET, BrokerId, Offset, TopicId, TopicPartition
 from penstock.model.threads import Threads
 from penstock.observe.log import Logger
 from penstock.storage import marks, partition_metadata, set_aside, summary
@@ -61,7 +61,7 @@ class CheckpointJob:
     checkpoints: CheckpointFiles
     number: int
     files: tuple[tuple[str, bytes], ...]
-    recovery_points: tuple[tuple[Log, int], ...]
+    recovery_points: tuple[tuple[Log, Offset], ...]
     """The recovery points that the next start will find, once the job is done."""
 
     def run(self) -> None:
@@ -119,7 +119,7 @@ class LogStore:
 
     # Starting
 
-    def load(self, default: LogSettings, *, broker_id: int, cluster_id: str, recovery_threads: int = 2) -> None:
+    def load(self, default: LogSettings, *, broker_id: BrokerId, cluster_id: str, recovery_threads: int = 2) -> None:
         """Lock every directory and find its logs; after an unclean stop, recover them. Before anything is served.
 
         Logs have the settings `default` until their replica sets the topic's. A directory that cannot be used goes
@@ -167,7 +167,7 @@ class LogStore:
         return [(path, cluster_id) for path, cluster_id in found if cluster_id is not None]
 
     def _load_directory(
-        self, directory: LogDirectory, default: LogSettings, broker_id: int, cluster_id: str, threads: int
+        self, directory: LogDirectory, default: LogSettings, broker_id: BrokerId, cluster_id: str, threads: int
     ) -> None:
         try:
             directory.acquire(broker_id, cluster_id, self._randomness)
@@ -278,7 +278,7 @@ class LogStore:
             left=known.contents() if known else None,
             log_start=known.log_start if known else last.log_start,
             # Without a summary the end is found by opening the log.
-            log_end=known.log_end if known else -1,
+            log_end=known.log_end if known else NO_OFFSET,
             size_bytes=known.size_bytes if known else 0,
             oldest_ms=known.oldest_ms if known else NO_TIMESTAMP,
             recovery_point=known.log_end if known else last.recovery_point,
@@ -548,7 +548,7 @@ class LogStore:
 
     # Truncating
 
-    def truncate(self, cuts: Mapping[TopicPartition, int]) -> None:
+    def truncate(self, cuts: Mapping[TopicPartition, Offset]) -> None:
         """Truncate logs, each from the batch that holds an offset on, as followers do. Waits for the disk.
 
         Recovery points and high watermarks are synced before anything is cut, and the cut before the next append: a

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fastcrc.crc32 import iscsi as crc32c
 
-from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.ids import Offset, TopicId, TopicPartition
 from penstock.storage.checkpoint import CheckpointDamaged, encode_lines, read_lines
 from penstock.storage.completeness import Contents, SegmentSizes, decode_segments, encode_segments
 from penstock.storage.disk import Disk
@@ -21,12 +21,12 @@ class LogSummary:
 
     tp: TopicPartition
     topic_id: TopicId
-    log_start: int
-    log_end: int
+    log_start: Offset
+    log_end: Offset
     size_bytes: int
     oldest_ms: int
     """Greatest timestamp of the oldest segment: until that is too old, retention by time has nothing to do."""
-    cleaned_to: int
+    cleaned_to: Offset
     """Offset up to which the log is compacted."""
     segments: SegmentSizes | None = None
     """Base offset and size of each segment; None in a summary of an earlier version."""
@@ -54,11 +54,11 @@ class LogSummary:
         return cls(
             tp=TopicPartition(topic, int(partition)),
             topic_id=TopicId(bytes.fromhex(topic_id)),
-            log_start=log_start,
-            log_end=log_end,
+            log_start=Offset(log_start),
+            log_end=Offset(log_end),
             size_bytes=size_bytes,
             oldest_ms=oldest_ms,
-            cleaned_to=cleaned_to,
+            cleaned_to=Offset(cleaned_to),
             segments=segments,
         )
 

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.ids import Offset, ProducerId
 from penstock.model.producers import CompletedTxn
 from penstock.storage.disk import Disk
 from penstock.storage.names import TXN_INDEX, offset_name, parse_offset_name
@@ -25,10 +26,10 @@ ENTRY_BYTES = ENTRY.size
 class AbortedTxn(NamedTuple):
     """One aborted transaction, from its first record to its marker."""
 
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable: int
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
+    last_stable: Offset
 
     @classmethod
     def of(cls, completed: CompletedTxn) -> "AbortedTxn":
@@ -43,12 +44,12 @@ class TxnIndexDamaged(KafkaStorageError):
     """An index has impossible entries; it has to be rebuilt from the log (see `txn_rebuild`)."""
 
 
-def path_of(directory: str, base: int) -> str:
+def path_of(directory: str, base: Offset) -> str:
     """The index of the segment that begins at `base`."""
     return f"{directory}/{offset_name(base, TXN_INDEX)}"
 
 
-def bases(disk: Disk, directory: str) -> list[int]:
+def bases(disk: Disk, directory: str) -> list[Offset]:
     """Segments that have an index, oldest first."""
     named = map(parse_offset_name, disk.list_directory(directory))
     return sorted(found[0] for found in named if found is not None and found[1] == TXN_INDEX)
@@ -85,7 +86,7 @@ def read(disk: Disk, path: str) -> list[AbortedTxn]:
     return entries
 
 
-def truncate_to(disk: Disk, path: str, offset: int) -> None:
+def truncate_to(disk: Disk, path: str, offset: Offset) -> None:
     """Forget transactions whose marker is at or beyond `offset`."""
     entries = read(disk, path)
     kept = [entry for entry in entries if entry.last_offset < offset]
@@ -93,7 +94,7 @@ def truncate_to(disk: Disk, path: str, offset: int) -> None:
         disk.open(path).truncate(len(kept) * ENTRY_BYTES)
 
 
-def collect(entries: Sequence[AbortedTxn], start: int, end: int) -> list[AbortedTxn]:
+def collect(entries: Sequence[AbortedTxn], start: Offset, end: Offset) -> list[AbortedTxn]:
     """The transactions that a reader of [start, end) has to skip, given entries in the order of their markers.
 
     The search stops at the first entry whose last stable offset is at or beyond `end`: later entries are of

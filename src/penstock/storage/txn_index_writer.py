@@ -1,5 +1,6 @@
 """Writes aborted transactions to the index files of a log, and tracks which of them are synced."""
 
+from penstock.model.ids import Offset
 from penstock.storage import txn_index
 from penstock.storage.partition_directory import PartitionDirectory
 from penstock.storage.txn_index import AbortedTxn
@@ -16,14 +17,14 @@ class TxnIndexWriter:
 
     def __init__(self, directory: PartitionDirectory) -> None:
         self._directory = directory
-        self._pending: list[tuple[int, AbortedTxn]] = []
+        self._pending: list[tuple[Offset, AbortedTxn]] = []
         """Base offset of the segment that holds the marker, and the entry."""
         self.written = 0
         """Entries written to index files."""
         self.synced = 0
         """How many of them had been written before the last flush."""
 
-    def add(self, base: int, aborted: AbortedTxn) -> None:
+    def add(self, base: Offset, aborted: AbortedTxn) -> None:
         """Write an entry to the index of the segment at `base`, which holds its marker. A full disk delays it."""
         self._pending.append((base, aborted))
         self.save()
@@ -33,7 +34,7 @@ class TxnIndexWriter:
         return [aborted for _, aborted in self._pending]
 
     @property
-    def complete_to(self) -> int | None:
+    def complete_to(self) -> Offset | None:
         """Offset of the first marker that the files lack; None when they lack none."""
         return self._pending[0][1].last_offset if self._pending else None
 
@@ -51,6 +52,6 @@ class TxnIndexWriter:
             return False
         return True
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: Offset) -> None:
         """Forget pending entries whose marker is at or beyond `offset`, where the log was truncated."""
         self._pending = [(base, aborted) for base, aborted in self._pending if aborted.last_offset < offset]

@@ -7,16 +7,17 @@ markers are gone.
 
 from bisect import bisect_left
 
+from penstock.model.ids import Offset, ProducerId
 from penstock.storage import txn_index
 from penstock.storage.disk import replace_file
 from penstock.storage.txn_index import AbortedTxn, TxnIndexDamaged
 from penstock.storage.view import LogView
 
-Aborts = dict[int, tuple[int, AbortedTxn | None]]
+Aborts = dict[Offset, tuple[ProducerId, AbortedTxn | None]]
 """Offset of each abort marker, in order -> its producer, and the transaction if one was open."""
 
 
-def rebuild(view: LogView, start: int, aborts: Aborts) -> int:
+def rebuild(view: LogView, start: Offset, aborts: Aborts) -> int:
     """Rebuild the files from `start` on, given every abort of the log since; returns how many were wrong.
 
     Raises `TxnIndexDamaged` when an index before `start` is damaged: then the aborts of the whole log are needed.
@@ -44,7 +45,7 @@ def rebuild(view: LogView, start: int, aborts: Aborts) -> int:
     return rebuilt
 
 
-def _right(found: list[AbortedTxn], start: int, following: int, met: Aborts) -> list[AbortedTxn]:
+def _right(found: list[AbortedTxn], start: Offset, following: Offset, met: Aborts) -> list[AbortedTxn]:
     """The correct entries of an index that has the entries `found`."""
     known = {(entry.producer_id, entry.last_offset): entry for entry in found}
     right = [entry for entry in found if entry.last_offset < min(start, following)]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from penstock.model.batch import HEADER_BYTES, BatchHeader
 from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.ids import OFFSET_ZERO, LeaderEpoch, Offset
 from penstock.storage import time_index
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.names import LOG, OFFSET_INDEX, TIME_INDEX, offset_name
@@ -26,18 +27,18 @@ class TimedOffset(NamedTuple):
     """A record found by its time."""
 
     timestamp: int
-    offset: int
-    leader_epoch: int
+    offset: Offset
+    leader_epoch: LeaderEpoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentView:
     """A segment at the time of the view."""
 
-    base: int
+    base: Offset
     size: int
     max_timestamp: int
-    max_timestamp_offset: int
+    max_timestamp_offset: Offset
     modified_ms: int
 
     @classmethod
@@ -60,8 +61,8 @@ class LogView:
 
     disk: Disk
     path: str
-    log_start: int
-    log_end: int
+    log_start: Offset
+    log_end: Offset
     segments: tuple[SegmentView, ...]
     rewrites: int = 0
     """The log's rewrite count when the view was made."""
@@ -95,7 +96,7 @@ class LogView:
             self.check()
             raise
 
-    def floor(self, segment: SegmentView, offset: int) -> int:
+    def floor(self, segment: SegmentView, offset: Offset) -> int:
         """A batch start at or before an offset, from the index on disk."""
         index = self.file(segment, OFFSET_INDEX)
         if index is None:
@@ -103,7 +104,7 @@ class LogView:
         position = OffsetIndexFile(index, index.size()).floor(offset - segment.base, wait=True)
         return position if position < segment.size else 0
 
-    def walk_from(self, offset: int, *, bodies: bool, control_bodies: bool = False) -> Iterator[BatchAt]:
+    def walk_from(self, offset: Offset, *, bodies: bool, control_bodies: bool = False) -> Iterator[BatchAt]:
         """Batches from the one that holds an offset to the end, read whole as `walk` does."""
         for at, segment in enumerate(self.segments):
             if at + 1 < len(self.segments) and self.segments[at + 1].base <= offset:
@@ -116,7 +117,7 @@ class LogView:
                 if batch.header.last_offset >= offset:
                     yield batch
 
-    def batches(self, from_offset: int) -> Iterator[BatchHeader]:
+    def batches(self, from_offset: Offset) -> Iterator[BatchHeader]:
         return (batch.header for batch in self.walk_from(from_offset, bodies=False))
 
     def offset_for_time(self, timestamp: int, budget: DecompressionBudget | None = None) -> TimedOffset | None:
@@ -137,7 +138,7 @@ class LogView:
 
     def max_timestamp(self, budget: DecompressionBudget | None = None) -> TimedOffset | None:
         """The record with the greatest timestamp, the first of several."""
-        newest, holder, last_offset = NO_TIMESTAMP, None, 0
+        newest, holder, last_offset = NO_TIMESTAMP, None, OFFSET_ZERO
         for segment in self.segments:
             timestamp, offset = self.newest(segment)
             if timestamp > newest:
@@ -155,18 +156,18 @@ class LogView:
             None,
         )
 
-    def newest(self, segment: SegmentView) -> tuple[int, int]:
+    def newest(self, segment: SegmentView) -> tuple[int, Offset]:
         """The greatest timestamp of a segment and the last offset of its batch; (-1, base) when records have none."""
         if segment.max_timestamp != UNREAD_TIMESTAMP:
             return segment.max_timestamp, segment.max_timestamp_offset
         entry = read_last_time(self.disk, f"{self.path}/{offset_name(segment.base, TIME_INDEX)}")
-        return (NO_TIMESTAMP, segment.base) if entry is None else (entry[0], segment.base + entry[1])
+        return (NO_TIMESTAMP, segment.base) if entry is None else (entry[0], Offset(segment.base + entry[1]))
 
-    def _time_floor(self, segment: SegmentView, timestamp: int) -> int:
+    def _time_floor(self, segment: SegmentView, timestamp: int) -> Offset:
         index = self.file(segment, TIME_INDEX)
         if index is None:
             return segment.base
-        return segment.base + time_index.TimeIndex.load(index.pread(index.size(), 0)).floor(timestamp)
+        return Offset(segment.base + time_index.TimeIndex.load(index.pread(index.size(), 0)).floor(timestamp))
 
     def _first_record(self, batch: BatchAt, timestamp: int, budget: DecompressionBudget | None) -> TimedOffset | None:
         """The first record of a batch at or after a timestamp; decompresses only up to that record."""

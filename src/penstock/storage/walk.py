@@ -10,6 +10,7 @@ from fastcrc.crc32 import iscsi as crc32c
 
 from penstock.model.batch import ATTRIBUTES_AT, CONTROL_FLAG, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader
 from penstock.model.generated_errors import KafkaStorageError
+from penstock.model.ids import Offset
 from penstock.storage.disk import DiskFile
 from penstock.storage.offset_index import WouldBlock
 
@@ -28,7 +29,7 @@ class BadBatch(KafkaStorageError):
     Everything before `position` is sound; `offset` is where the batch would have started.
     """
 
-    def __init__(self, position: int, offset: int, reason: str) -> None:
+    def __init__(self, position: int, offset: Offset, reason: str) -> None:
         super().__init__(f"bad batch at position {position}, offset {offset}: {reason}")
         self.position = position
         self.offset = offset
@@ -49,7 +50,7 @@ class BatchAt:
         self.data = data
 
 
-def fault_of(header: BatchHeader, position: int, end: int, offset_min: int, offset_max: int) -> str | None:
+def fault_of(header: BatchHeader, position: int, end: int, offset_min: Offset, offset_max: Offset) -> str | None:
     """Why a header is invalid, as far as it shows without the body. A batch must begin between the two offsets."""
     if header.magic != MAGIC:
         return f"magic {header.magic}"
@@ -67,7 +68,7 @@ def walk(
     position: int,
     end: int,
     *,
-    offset_min: int,
+    offset_min: Offset,
     bodies: bool,
     control_bodies: bool = False,
     gap_max: int = GAP_MAX,
@@ -86,7 +87,7 @@ def walk(
         if len(window) - at < HEADER_BYTES:
             raise BadBatch(position, offset_min, f"{end - position} bytes are less than a header")
         header = BatchHeader._make(HEADER.unpack_from(window, at))
-        fault = fault_of(header, position, end, offset_min, offset_min + gap_max)
+        fault = fault_of(header, position, end, offset_min, Offset(offset_min + gap_max))
         if fault is not None:
             raise BadBatch(position, offset_min, fault)
         size = header.length + PREFIX_BYTES
@@ -103,7 +104,7 @@ def walk(
         offset_min = header.next_offset
 
 
-def find(file: DiskFile, position: int, end: int, offset: int, *, wait: bool) -> tuple[int, int] | None:
+def find(file: DiskFile, position: int, end: int, offset: Offset, *, wait: bool) -> tuple[int, int] | None:
     """Position and size of the first batch that ends at or beyond `offset`, looking from a known batch start.
 
     None when no batch does. Without `wait`, `WouldBlock` when a header is not in memory.

@@ -6,7 +6,7 @@ translates them for older clients.
 
 from dataclasses import dataclass
 
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import ProducerEpoch, ProducerId, TopicPartition
 from penstock.transactions.state import NO_EPOCH, NO_PRODUCER_ID
 
 
@@ -19,8 +19,8 @@ class InitProducer:
 
     transactional_id: str
     timeout_ms: int
-    producer_id: int = NO_PRODUCER_ID
-    epoch: int = NO_EPOCH
+    producer_id: ProducerId = NO_PRODUCER_ID
+    epoch: ProducerEpoch = NO_EPOCH
     two_phase_commit: bool = False
     keep_prepared: bool = False
 
@@ -29,8 +29,8 @@ class InitProducer:
 class ProducerInitialized:
     """The producer id and epoch for the producer's next writes."""
 
-    producer_id: int
-    epoch: int
+    producer_id: ProducerId
+    epoch: ProducerEpoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +43,8 @@ class AddPartitions:
     """
 
     transactional_id: str
-    producer_id: int
-    epoch: int
+    producer_id: ProducerId
+    epoch: ProducerEpoch
     partitions: tuple[TopicPartition, ...]
     transaction_version: int
 
@@ -59,8 +59,8 @@ class VerifyPartitions:
     """Check whether these partitions are part of the producer's transaction; changes nothing."""
 
     transactional_id: str
-    producer_id: int
-    epoch: int
+    producer_id: ProducerId
+    epoch: ProducerEpoch
     partitions: tuple[TopicPartition, ...]
 
 
@@ -76,8 +76,8 @@ class EndTransaction:
     """Commit or abort a transaction. `transaction_version` follows from the request's version."""
 
     transactional_id: str
-    producer_id: int
-    epoch: int
+    producer_id: ProducerId
+    epoch: ProducerEpoch
     commit: bool
     transaction_version: int
 
@@ -86,8 +86,8 @@ class EndTransaction:
 class TransactionEnded:
     """The outcome is decided; the producer id and epoch are those of its next transaction."""
 
-    producer_id: int
-    epoch: int
+    producer_id: ProducerId
+    epoch: ProducerEpoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +95,8 @@ class MarkersWritten:
     """From the context to its shard: the markers of the `WriteMarkers` with these ids and epoch are written."""
 
     transactional_id: str
-    producer_id: int
-    epoch: int
+    producer_id: ProducerId
+    epoch: ProducerEpoch
 
 
 @dataclass(frozen=True, slots=True)

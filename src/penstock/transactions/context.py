@@ -20,7 +20,7 @@ from penstock.model.generated_errors import (
     TransactionCoordinatorFenced,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import CoordinatorEpoch, TopicPartition
 from penstock.model.timers import Timers
 from penstock.observe.log import Logger
 from penstock.partition.replica import Replica
@@ -85,7 +85,7 @@ class TxnCoordinatorContext(CoordinatorContext[TxnShard]):
         self._markers = markers
 
     @property
-    def epoch(self) -> int:
+    def epoch(self) -> CoordinatorEpoch:
         """The coordinator epoch: leader epoch of this partition when the shard was loaded."""
         return self._shard.coordinator_epoch
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import CoordinatorEpoch, ProducerEpoch, ProducerId, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,9 +14,9 @@ class WriteMarkers:
     """
 
     transactional_id: str
-    producer_id: int
-    epoch: int
+    producer_id: ProducerId
+    epoch: ProducerEpoch
     commit: bool
     partitions: tuple[TopicPartition, ...]
-    coordinator_epoch: int
+    coordinator_epoch: CoordinatorEpoch
     transaction_version: int

@@ -11,6 +11,7 @@ from penstock.model.generated_errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedVersion,
 )
+from penstock.model.ids import ProducerId
 from penstock.transactions.commands import InitProducer
 from penstock.transactions.state import (
     NO_EPOCH,
@@ -56,7 +57,7 @@ def _is_current(command: InitProducer, old: Transaction) -> bool:
 
 
 def initialized(
-    command: InitProducer, old: Transaction | None, producer_id: Callable[[], int], now_ms: int
+    command: InitProducer, old: Transaction | None, producer_id: Callable[[], ProducerId], now_ms: int
 ) -> Transaction:
     """The transactional id with its new epoch, or the same one for a retry. `producer_id` allocates one, or raises."""
     timeout_ms = TIMEOUT_MS_NEVER if command.two_phase_commit else command.timeout_ms

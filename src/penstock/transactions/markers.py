@@ -15,9 +15,8 @@ from penstock.model.deferred import Deferred
 from penstock.model.error_codes import ERRORS_BY_CODE
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotLeaderOrFollower, UnknownServerError, UnknownTopicOrPartition
-from penstock.model.ids import TopicPartition
-from penstock.model.topic import GROUP_OFFSETS_TOPIC
-from penstock.partition.follower import NO_LEADER
+from penstock.model.ids import BrokerId, CoordinatorEpoch, ProducerEpoch, ProducerId, TopicPartition
+from penstock.model.topic import GROUP_OFFSETS_TOPIC, NO_LEADER
 from penstock.partition.replicas import Replicas
 from penstock.partition.results import Appended
 from penstock.replication.peers import Peers, Purpose
@@ -35,10 +34,10 @@ MARKERS_PER_REQUEST_MAX = 1_000
 class Marker(NamedTuple):
     """How a transaction ended."""
 
-    producer_id: int
-    epoch: int
+    producer_id: ProducerId
+    epoch: ProducerEpoch
     commit: bool
-    coordinator_epoch: int
+    coordinator_epoch: CoordinatorEpoch
     transaction_version: int
 
 
@@ -98,7 +97,7 @@ class RemoteMarkers:
         self._timeout_ms = timeout_ms
         self._unsent: dict[int, MarkerBatch] = {}
 
-    def write(self, broker_id: int, tp: TopicPartition, marker: Marker) -> Deferred[None]:
+    def write(self, broker_id: BrokerId, tp: TopicPartition, marker: Marker) -> Deferred[None]:
         batch = self._unsent.get(broker_id)
         if batch is not None and not batch.has_room(tp, marker):
             self._send(broker_id, batch)
@@ -108,7 +107,7 @@ class RemoteMarkers:
             self._call_soon(lambda: self._send(broker_id, made))
         return batch.add(tp, marker)
 
-    def _send(self, broker_id: int, batch: "MarkerBatch") -> None:
+    def _send(self, broker_id: BrokerId, batch: "MarkerBatch") -> None:
         if self._unsent.get(broker_id) is not batch:
             return
         del self._unsent[broker_id]
@@ -182,7 +181,9 @@ class MarkerBatch:
 class RoutedMarkers:
     """Writes a marker at the partition's leader, as the metadata has it."""
 
-    def __init__(self, *, broker_id: int, image: MetadataImage, local: MarkerLog, remote: RemoteMarkers | None) -> None:
+    def __init__(
+        self, *, broker_id: BrokerId, image: MetadataImage, local: MarkerLog, remote: RemoteMarkers | None
+    ) -> None:
         """`remote` is None for a broker that is the only one of its cluster."""
         self._broker_id = broker_id
         self._image = image
@@ -196,7 +197,7 @@ class RoutedMarkers:
             return self._local.write(tp, marker)
         return remote.write(leader, tp, marker)
 
-    def _leader(self, tp: TopicPartition) -> int:
+    def _leader(self, tp: TopicPartition) -> BrokerId:
         topic = self._image.topics.get(tp.topic)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return NO_LEADER

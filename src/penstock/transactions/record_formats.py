@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from penstock.model.batch import BatchHeader
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import ProducerEpoch, ProducerId, TopicPartition
 from penstock.transactions.events import TransactionForgotten, TransactionSaved, TxnEvent
 from penstock.transactions.state import STATE_BY_NUMBER, Transaction, TxnState
 from penstock.wire import txn_records as wire
@@ -85,13 +85,13 @@ def read_event(key: bytes, value: bytes | None) -> TxnEvent | None:
     return TransactionSaved(
         Transaction(
             transactional_id=transactional_id,
-            producer_id=found.producer_id,
-            epoch=found.producer_epoch,
+            producer_id=ProducerId(found.producer_id),
+            epoch=ProducerEpoch(found.producer_epoch),
             timeout_ms=found.timeout_ms,
             state=state,
             updated_ms=found.update_ms,
-            previous_producer_id=found.previous_producer_id,
-            next_producer_id=found.next_producer_id,
+            previous_producer_id=ProducerId(found.previous_producer_id),
+            next_producer_id=ProducerId(found.next_producer_id),
             partitions=frozenset(
                 TopicPartition(topic, partition) for topic, indexes in found.partitions or () for partition in indexes
             ),

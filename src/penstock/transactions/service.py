@@ -7,6 +7,7 @@ from penstock.config.broker import BrokerConfig
 from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.metadata.image import MetadataImage
 from penstock.model.clock import Clock
+from penstock.model.ids import CoordinatorEpoch, ProducerId
 from penstock.model.timers import Timers
 from penstock.model.topic import TRANSACTION_STATE_TOPIC
 from penstock.observe.counters import StorageCounters
@@ -35,7 +36,7 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
         threads: Executor,
         log: Logger,
         markers: Markers,
-        take_producer_id: Callable[[], int | None],
+        take_producer_id: Callable[[], ProducerId | None],
         counters: StorageCounters | None = None,
     ) -> None:
         super().__init__(
@@ -57,7 +58,7 @@ class TxnCoordinatorService(CoordinatorRuntime[TxnCoordinatorContext, TxnReader]
         return TxnCoordinatorContext(
             partition,
             replica,
-            TxnShard(self._config(), self._take_producer_id, replica.role.leader_epoch),
+            TxnShard(self._config(), self._take_producer_id, CoordinatorEpoch(replica.role.leader_epoch)),
             markers=self._markers,
             clock=self._clock,
             timers=self._timers,

@@ -18,7 +18,7 @@ from penstock.model.generated_errors import (
     ProducerFenced,
     TransactionalIdNotFound,
 )
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import CoordinatorEpoch, ProducerEpoch, ProducerId, TopicPartition
 from penstock.transactions.commands import (
     AddPartitions,
     EndTransaction,
@@ -55,7 +55,7 @@ EXPIRED_PER_STEP_MAX = 1_000
 COMPLETION_RETRY_MS = 100
 """Delay before the retry of a refused completion record."""
 
-TakeProducerId = Callable[[], int | None]
+TakeProducerId = Callable[[], ProducerId | None]
 """A new producer id, or None while a block of ids is being requested from the controller."""
 
 
@@ -67,7 +67,9 @@ class TxnShard:
 
     __slots__ = ("_late_check_set", "_open", "_take_producer_id", "_transactions", "config", "coordinator_epoch")
 
-    def __init__(self, config: BrokerConfig, take_producer_id: TakeProducerId, coordinator_epoch: int) -> None:
+    def __init__(
+        self, config: BrokerConfig, take_producer_id: TakeProducerId, coordinator_epoch: CoordinatorEpoch
+    ) -> None:
         """`coordinator_epoch` is the leader epoch of the partition: markers are fenced by it."""
         self.config = config
         self._take_producer_id = take_producer_id
@@ -318,7 +320,7 @@ class TxnShard:
 
     # Lookups and parts of steps
 
-    def _of_producer(self, transactional_id: str, producer_id: int, epoch: int) -> Transaction:
+    def _of_producer(self, transactional_id: str, producer_id: ProducerId, epoch: ProducerEpoch) -> Transaction:
         """The transaction of the current producer. Raises if the producer id or epoch is not the current one."""
         if not transactional_id:
             raise InvalidRequest()
@@ -329,7 +331,7 @@ class TxnShard:
             raise ProducerFenced()
         return found
 
-    def _awaiting(self, transactional_id: str, producer_id: int, epoch: int) -> Transaction | None:
+    def _awaiting(self, transactional_id: str, producer_id: ProducerId, epoch: ProducerEpoch) -> Transaction | None:
         """The transaction that waits for these markers; None if it is already complete."""
         found = self._transactions.get(transactional_id)
         if found is None or not found.state.prepared or (found.producer_id, found.epoch) != (producer_id, epoch):
@@ -356,7 +358,7 @@ class TxnShard:
             transaction_version=transaction.version,
         )
 
-    def _producer_id(self) -> int:
+    def _producer_id(self) -> ProducerId:
         """A new producer id. Raises CoordinatorLoadInProgress while there is none: the client retries."""
         producer_id = self._take_producer_id()
         if producer_id is None:

@@ -6,14 +6,14 @@ The value is also the record: the coordinator's state is the last record of each
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import ProducerEpoch, ProducerId, TopicPartition
 
-NO_PRODUCER_ID = -1
-NO_EPOCH = -1
+NO_PRODUCER_ID = ProducerId(-1)
+NO_EPOCH = ProducerEpoch(-1)
 NO_START_MS = -1
 NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
-PRODUCER_EPOCH_MAX = 32_767
+PRODUCER_EPOCH_MAX = ProducerEpoch(32_767)
 """The largest 16-bit epoch. No producer gets it: it is reserved to fence the producer with the epoch before."""
 
 TIMEOUT_MS_NEVER = 2_147_483_647
@@ -66,16 +66,16 @@ class Transaction:
     """
 
     transactional_id: str
-    producer_id: int
-    epoch: int
+    producer_id: ProducerId
+    epoch: ProducerEpoch
     timeout_ms: int
     state: TxnState
     updated_ms: int
-    previous_producer_id: int = NO_PRODUCER_ID
+    previous_producer_id: ProducerId = NO_PRODUCER_ID
     """The producer id before the last change, usually the same."""
-    next_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: ProducerId = NO_PRODUCER_ID
     """The producer id for after this transaction, if the epochs of the current one are exhausted."""
-    last_epoch: int = NO_EPOCH
+    last_epoch: ProducerEpoch = NO_EPOCH
     partitions: frozenset[TopicPartition] = NO_PARTITIONS
     started_ms: int = NO_START_MS
     version: int = FIRST_VERSION

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from penstock.model.ids import ProducerEpoch, ProducerId
+
 
 @dataclass(frozen=True, slots=True)
 class LateCheck:
@@ -18,5 +20,5 @@ class CompletionRetry:
     """Retry the completion record of a transaction whose markers are written."""
 
     transactional_id: str
-    producer_id: int
-    epoch: int
+    producer_id: ProducerId
+    epoch: ProducerEpoch

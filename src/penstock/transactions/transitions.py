@@ -6,7 +6,7 @@ The callers have already checked the producer. The assertions exclude transition
 from collections.abc import Iterable
 from dataclasses import replace
 
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import ProducerEpoch, ProducerId, TopicPartition
 from penstock.transactions.state import (
     BUMPING_VERSION,
     NO_EPOCH,
@@ -18,10 +18,10 @@ from penstock.transactions.state import (
     TxnState,
 )
 
-FIRST_EPOCH = 0
+FIRST_EPOCH = ProducerEpoch(0)
 
 
-def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
+def created(transactional_id: str, producer_id: ProducerId, timeout_ms: int, now_ms: int) -> Transaction:
     """A new or expired transactional id."""
     return Transaction(
         transactional_id=transactional_id,
@@ -38,10 +38,12 @@ def bumped(old: Transaction, timeout_ms: int, now_ms: int, *, by_producer: bool)
     """The next epoch. If the current producer requested it, its old epoch is kept to recognize a retry."""
     assert not old.exhausted, f"no epoch follows {old.epoch}"
     last_epoch = old.epoch if by_producer else NO_EPOCH
-    return _emptied(old, old.producer_id, old.epoch + 1, last_epoch, timeout_ms, now_ms)
+    return _emptied(old, old.producer_id, ProducerEpoch(old.epoch + 1), last_epoch, timeout_ms, now_ms)
 
 
-def rotated(old: Transaction, producer_id: int, timeout_ms: int, now_ms: int, *, last_epoch: int) -> Transaction:
+def rotated(
+    old: Transaction, producer_id: ProducerId, timeout_ms: int, now_ms: int, *, last_epoch: ProducerEpoch
+) -> Transaction:
     """A new producer id, because the epochs of the old one are exhausted. `last_epoch` is that of the request."""
     return _emptied(old, producer_id, FIRST_EPOCH, last_epoch, timeout_ms, now_ms)
 
@@ -52,7 +54,12 @@ def kept(old: Transaction, timeout_ms: int, now_ms: int) -> Transaction:
 
 
 def _emptied(
-    old: Transaction, producer_id: int, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
+    old: Transaction,
+    producer_id: ProducerId,
+    epoch: ProducerEpoch,
+    last_epoch: ProducerEpoch,
+    timeout_ms: int,
+    now_ms: int,
 ) -> Transaction:
     assert old.state.resting, f"a new producer in state {old.state.label}"
     return replace(
@@ -84,7 +91,7 @@ def with_partitions(old: Transaction, partitions: Iterable[TopicPartition], vers
 
 
 def prepared(
-    old: Transaction, version: int, now_ms: int, *, commit: bool, next_producer_id: int = NO_PRODUCER_ID
+    old: Transaction, version: int, now_ms: int, *, commit: bool, next_producer_id: ProducerId = NO_PRODUCER_ID
 ) -> Transaction:
     """Decide the outcome, for good. With transaction version 2 this bumps the epoch.
 
@@ -100,7 +107,7 @@ def prepared(
         old,
         previous_producer_id=old.producer_id,
         next_producer_id=next_producer_id,
-        epoch=min(old.epoch + 1, PRODUCER_EPOCH_MAX) if bumps else old.epoch,
+        epoch=min(ProducerEpoch(old.epoch + 1), PRODUCER_EPOCH_MAX) if bumps else old.epoch,
         last_epoch=old.epoch if bumps else old.last_epoch,
         state=TxnState.PREPARE_COMMIT if commit else TxnState.PREPARE_ABORT,
         partitions=old.partitions if began else NO_PARTITIONS,

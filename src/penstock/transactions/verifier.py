@@ -19,9 +19,8 @@ from penstock.model.generated_errors import (
     TransactionAbortable,
     UnknownServerError,
 )
-from penstock.model.ids import TopicPartition
-from penstock.model.topic import TRANSACTION_STATE_TOPIC, PartitionState
-from penstock.partition.follower import NO_LEADER
+from penstock.model.ids import NO_COORDINATOR_EPOCH, BrokerId, CoordinatorEpoch, TopicPartition
+from penstock.model.topic import NO_LEADER, TRANSACTION_STATE_TOPIC, PartitionState
 from penstock.replication.peers import Peers, Purpose
 from penstock.transactions.commands import AddPartitions, VerifyPartitions
 from penstock.transactions.record_formats import by_topic
@@ -40,7 +39,7 @@ class Verified(NamedTuple):
     """The coordinator's response: which of the partitions are not part of the transaction, and why."""
 
     errors: Mapping[TopicPartition, BrokerError]
-    coordinator_epoch: int = NO_EPOCH
+    coordinator_epoch: CoordinatorEpoch = NO_COORDINATOR_EPOCH
     """Leader epoch of the coordinator's partition; a partition that has a marker of a later one ignores the rest."""
 
 
@@ -100,9 +99,9 @@ class RemoteVerifier:
         if batch is None:
             made = batch = self._unsent[broker_id] = QuestionBatch()
             self._call_soon(lambda: self._send(broker_id, made))
-        return batch.add(question, coordinator.leader_epoch)
+        return batch.add(question, CoordinatorEpoch(coordinator.leader_epoch))
 
-    def _send(self, broker_id: int, batch: "QuestionBatch") -> None:
+    def _send(self, broker_id: BrokerId, batch: "QuestionBatch") -> None:
         if self._unsent.get(broker_id) is not batch:
             return
         del self._unsent[broker_id]
@@ -116,13 +115,13 @@ class QuestionBatch:
     """The questions of one AddPartitionsToTxn request; each transactional id may be in it once."""
 
     def __init__(self) -> None:
-        self._questions: dict[str, tuple[Question, int, Deferred[Verified]]] = {}
+        self._questions: dict[str, tuple[Question, CoordinatorEpoch, Deferred[Verified]]] = {}
 
     def has_room(self, question: Question) -> bool:
         asked = self._questions
         return len(asked) < TRANSACTIONS_PER_REQUEST_MAX and question.transactional_id not in asked
 
-    def add(self, question: Question, coordinator_epoch: int) -> Deferred[Verified]:
+    def add(self, question: Question, coordinator_epoch: CoordinatorEpoch) -> Deferred[Verified]:
         result: Deferred[Verified] = Deferred()
         self._questions[question.transactional_id] = (question, coordinator_epoch, result)
         return result
@@ -174,7 +173,7 @@ class RoutedVerifier:
     def __init__(
         self,
         *,
-        broker_id: int,
+        broker_id: BrokerId,
         image: MetadataImage,
         coordinators: TxnCoordinatorService,
         remote: RemoteVerifier | None,

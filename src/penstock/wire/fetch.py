@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Sized
 from struct import Struct
 
+from penstock.model.ids import NO_BROKER, NO_LEADER_EPOCH, NO_OFFSET, BrokerId, LeaderEpoch, Offset
 from penstock.wire.primitives import (
     ZERO_UUID,
     Buffer,
@@ -62,11 +63,11 @@ class FetchPartition:
     def __init__(
         self,
         index: int,
-        fetch_offset: int,
+        fetch_offset: Offset,
         bytes_max: int,
-        current_leader_epoch: int = -1,
-        last_fetched_epoch: int = -1,
-        log_start_offset: int = -1,
+        current_leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
+        last_fetched_epoch: LeaderEpoch = NO_LEADER_EPOCH,
+        log_start_offset: Offset = NO_OFFSET,
         replica_directory_id: bytes = ZERO_UUID,
         high_watermark: int = HIGH_WATERMARK_UNKNOWN,
     ) -> None:
@@ -106,7 +107,7 @@ class FetchRequest:
 
     def __init__(
         self,
-        replica_id: int,
+        replica_id: BrokerId,
         max_wait_ms: int,
         bytes_min: int,
         bytes_max: int,
@@ -191,7 +192,7 @@ def decode_fetch(data: Buffer, offset: int, version: int) -> FetchRequest:
 
 
 def _read_request(reader: Reader, version: int) -> FetchRequest:
-    replica_id = reader.int32() if version < 15 else -1
+    replica_id = BrokerId(reader.int32()) if version < 15 else NO_BROKER
     max_wait_ms, bytes_min, bytes_max, isolation_level = reader.fixed(_WANTS)
     session_id, session_epoch = reader.fixed(_PAIR) if version >= 7 else (0, -1)
     topics: list[FetchTopic] = []
@@ -249,10 +250,10 @@ def _read_partition(reader: Reader, version: int) -> FetchPartition:
         return partition
     if version >= 9:
         index, epoch, offset, log_start, bytes_max = reader.fixed(_PARTITION_V9)
-        return FetchPartition(index, offset, bytes_max, epoch, -1, log_start)
+        return FetchPartition(index, offset, bytes_max, epoch, NO_LEADER_EPOCH, log_start)
     if version >= 5:
         index, offset, log_start, bytes_max = reader.fixed(_PARTITION_V5)
-        return FetchPartition(index, offset, bytes_max, -1, -1, log_start)
+        return FetchPartition(index, offset, bytes_max, NO_LEADER_EPOCH, NO_LEADER_EPOCH, log_start)
     index, offset, bytes_max = reader.fixed(_PARTITION_V4)
     return FetchPartition(index, offset, bytes_max)
 

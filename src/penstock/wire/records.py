@@ -25,7 +25,6 @@ from penstock.model.batch import (
     LENGTH_AT,
     LOG_APPEND_TIME_FLAG,
     MAGIC,
-    NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -33,6 +32,16 @@ from penstock.model.batch import (
     PREFIX_BYTES,
     TRANSACTIONAL_FLAG,
     BatchHeader,
+)
+from penstock.model.ids import (
+    NO_COORDINATOR_EPOCH,
+    NO_LEADER_EPOCH,
+    OFFSET_ZERO,
+    CoordinatorEpoch,
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
 )
 from penstock.wire import record_loops
 from penstock.wire.compression import NONE, compress, decompress, pieces
@@ -80,7 +89,7 @@ class CheckedRecords(NamedTuple):
 class RecordKey(NamedTuple):
     """The parts of a record that compaction needs."""
 
-    offset: int
+    offset: Offset
     key: bytes | None
     is_tombstone: bool
 
@@ -131,8 +140,8 @@ def _compressed(batch: Buffer, header: BatchHeader) -> memoryview:
 
 
 def first_record(
-    batch: Buffer, header: BatchHeader, timestamp_ms: int, offset_min: int, limit_bytes: int = RECORDS_BYTES_MAX
-) -> tuple[int, int] | None:
+    batch: Buffer, header: BatchHeader, timestamp_ms: int, offset_min: Offset, limit_bytes: int = RECORDS_BYTES_MAX
+) -> tuple[int, Offset] | None:
     """Timestamp and offset of a batch's first record at or after both.
 
     Decompression stops there, and holds no more than ``compression.stream_bytes`` on the way.
@@ -155,7 +164,7 @@ def first_record(
     if not search.found:
         return None
     time = header.max_timestamp if header.is_log_append_time else header.base_timestamp + search.time_delta
-    return time, header.base_offset + search.offset_delta
+    return time, Offset(header.base_offset + search.offset_delta)
 
 
 def check_records(
@@ -233,7 +242,7 @@ def _keys_of(body: Buffer, header: BatchHeader) -> Iterator[RecordKey]:
         for row in range(rows):
             size = key_size[row]
             yield RecordKey(
-                header.base_offset + offsets[row],
+                Offset(header.base_offset + offsets[row]),
                 None if size < 0 else bytes(body[key_at[row] : key_at[row] + size]),
                 value_size[row] < 0,
             )
@@ -244,7 +253,7 @@ class RecordBatchBuilder:
 
     __slots__ = ("_base_offset", "_base_timestamp", "_count", "_last_delta", "_max_timestamp", "_output")
 
-    def __init__(self, *, base_offset: int = 0, base_timestamp_ms: int | None = None) -> None:
+    def __init__(self, *, base_offset: Offset = OFFSET_ZERO, base_timestamp_ms: int | None = None) -> None:
         self._base_offset = base_offset
         self._base_timestamp = base_timestamp_ms
         self._max_timestamp = NO_TIMESTAMP
@@ -285,10 +294,10 @@ class RecordBatchBuilder:
         compression: int = NONE,
         level: int | None = None,
         attributes: int = 0,
-        producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
+        producer_id: ProducerId = NO_PRODUCER_ID,
+        producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
         base_sequence: int = NO_SEQUENCE,
-        leader_epoch: int = NO_LEADER_EPOCH,
+        leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
         last_offset_delta: int | None = None,
         max_timestamp_ms: int | None = None,
     ) -> bytearray:
@@ -326,16 +335,16 @@ def _sealed(header: BatchHeader, body: Buffer) -> bytearray:
 def build_batch(
     records: Iterable[Record],
     *,
-    base_offset: int = 0,
+    base_offset: Offset = OFFSET_ZERO,
     compression: int = NONE,
     level: int | None = None,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
+    producer_id: ProducerId = NO_PRODUCER_ID,
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
     is_control: bool = False,
     timestamp_type: int = 0,
-    leader_epoch: int = NO_LEADER_EPOCH,
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
     last_offset_delta: int | None = None,
 ) -> bytearray:
     """One batch of these records; their offsets count from ``base_offset`` and must rise."""
@@ -429,7 +438,12 @@ def empty_batch(header: BatchHeader) -> bytearray:
 
 
 def build_marker(
-    *, commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int
+    *,
+    commit: bool,
+    producer_id: ProducerId,
+    producer_epoch: ProducerEpoch,
+    coordinator_epoch: CoordinatorEpoch,
+    timestamp_ms: int,
 ) -> bytearray:
     """The control batch that ends a transaction in one partition."""
     builder = RecordBatchBuilder()
@@ -440,12 +454,12 @@ def build_marker(
     )
 
 
-def parse_marker(record: Record) -> tuple[int, int]:
+def parse_marker(record: Record) -> tuple[int, CoordinatorEpoch]:
     """A control record's type and coordinator epoch (-1 where the type has none)."""
     try:
         _, kind = _MARKER_KEY.unpack_from(record.key or b"", 0)
         if kind not in (ABORT_MARKER, COMMIT_MARKER):
-            return kind, -1
+            return kind, NO_COORDINATOR_EPOCH
         return kind, _MARKER_VALUE.unpack_from(record.value or b"", 0)[1]
     except StructError as error:
         raise Malformed(f"no control record: {record!r}") from error

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
+from penstock.model.ids import ProducerEpoch, ProducerId
 from penstock.testing.histories import Outcome, Send
 from penstock.testing.sim.client import Disconnected
 from penstock.testing.sim.consumers import Fetcher
@@ -45,8 +46,8 @@ def batch_of(
     return bytes(
         build_batch(
             records,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
+            producer_id=ProducerId(producer_id),
+            producer_epoch=ProducerEpoch(producer_epoch),
             base_sequence=base_sequence,
             is_transactional=is_transactional,
         )
