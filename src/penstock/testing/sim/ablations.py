@@ -12,8 +12,9 @@ from penstock.groups.events import TxnOffsetPending
 from penstock.groups.group import VALID
 from penstock.groups.offset_store import OffsetStore
 from penstock.partition.producers import ProducerTable
-from penstock.storage.directories import LogDirectory, Stop
+from penstock.storage.directories import LogDirectory
 from penstock.storage.flush import FlushJob
+from penstock.storage.recovery import Stop
 
 Ablation = Callable[[], AbstractContextManager[None]]
 
