@@ -21,8 +21,11 @@ class TxnIndexWriter:
         """Base offset of the segment that holds the marker, and the entry."""
         self.written = 0
         """Entries written to index files."""
-        self.synced = 0
-        """How many of them had been written before the last flush."""
+        self.synced = -1
+        """How many of them had been written before the last flush.
+
+        -1 before the first: a killed broker may have left entries in the page cache.
+        """
 
     def add(self, base: Offset, aborted: AbortedTxn) -> None:
         """Write an entry to the index of the segment at `base`, which holds its marker. A full disk delays it."""

@@ -199,11 +199,11 @@ class Transactions:
     async def commit_offsets(self, group: str, offsets: dict[tuple[str, int], int]) -> None:
         """Make offsets of a group a part of the transaction."""
         if self._version == 1 and not self._offsets_added:
-            request = add_offsets_to_txn.Request(
+            addition = add_offsets_to_txn.Request(
                 transactional_id=self._id, producer_id=self._producer_id, producer_epoch=self._epoch, group_id=group
             )
             await self._insist(
-                "an addition of offsets", add_offsets_to_txn, ADD_OFFSETS_VERSION, request, error_code_of
+                "an addition of offsets", add_offsets_to_txn, ADD_OFFSETS_VERSION, addition, error_code_of
             )
             self._offsets_added = True
         commit = txn_offset_commit.Request(
