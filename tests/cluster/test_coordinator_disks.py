@@ -46,7 +46,7 @@ def names_in(placed: dict[tuple[str, int], str], folder: Path) -> Iterator[str]:
 async def send(bootstrap: str, api: Any, version: int, request: Any) -> Any:
     wire = await GroupWire.open(bootstrap)
     try:
-        return await wire.ask(api, version, request)
+        return await wire.call(api, version, request)
     finally:
         await wire.close()
 

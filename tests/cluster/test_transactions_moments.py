@@ -198,7 +198,7 @@ class RawProducer:
     def _ask(self, api: Any, version: int, request: Any) -> Any:
         async def ask() -> Any:
             wire = await GroupWire.open(self._bootstrap)
-            response = await wire.ask(api, version, request)
+            response = await wire.call(api, version, request)
             await wire.close()
             return response
 

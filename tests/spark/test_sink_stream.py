@@ -119,7 +119,7 @@ def test_compressed_batches_are_read_by_others(spark: SparkSession, broker: Pens
         ("'x' as key", {"topic": "t"}, "Required attribute 'value' not found"),
         ("'x' as value", {"topic": "t", "timestamp.column": "at"}, "names the column 'at', and there is none"),
         ("'x' as value", {}, "topic option required when no 'topic' attribute is present"),
-        ("'x' as value", {"topic": "t", "kafka.akcs": "all"}, "'akcs' is not one of a producer's"),
+        ("'x' as value", {"topic": "t", "kafka.akcs": "all"}, "'akcs' is not a producer property"),
         (
             "'x' as value",
             {"topic": "t", "kafka.security.protocol": "SASL_SSL", "kafka.sasl.password": "hunter2"},

@@ -17,7 +17,7 @@ from penstock.testing.sim.broker import SimBroker
 from penstock.testing.sim.client import Disconnected
 from penstock.testing.sim.clock import SimRandomness
 from penstock.testing.sim.consumers import Seen, end_offset, read_everything
-from penstock.testing.sim.faults import Schedule, eventually
+from penstock.testing.sim.faults import CLOCK_JUMP_MS_MAX, Schedule, eventually
 from penstock.testing.sim.links import Link
 from penstock.testing.sim.loop import Stuck
 from penstock.testing.sim.observer import Observer
@@ -39,7 +39,10 @@ MORE_S = 30.0
 """And for up to so much longer until they have done enough."""
 REST_S = 120.0
 """Within so long after everything is healed, every client has ended and no transaction is open."""
-LIMIT_S = 1_200.0
+CLOCK_BACK_S = 2 * CLOCK_JUMP_MS_MAX / 1000
+"""A transaction that began before the wall clock was set back times out so much later, as in Apache Kafka."""
+AUDIT_PAUSE_S = 1.0
+LIMIT_S = 3_600.0
 PAGE_CACHE_EVERY = 4
 """One seed of so many acknowledges what is in the page cache, and has no power cuts."""
 
@@ -238,7 +241,7 @@ class Cast:
 
     async def _audit(self, link: Link) -> Seen:
         """Look at the bounds at rest, and read everything."""
-        deadline = self._world.now + REST_S
+        deadline = self._world.now + REST_S + CLOCK_BACK_S
         for topic in self._plan.topics:
             for index in range(topic.partitions):
                 while True:
@@ -246,7 +249,7 @@ class Cast:
                     end = await asked(link, topic, index, committed=False)
                     if stable == end or self._world.now > deadline:
                         break
-                    await link.backoff()
+                    await asyncio.sleep(AUDIT_PAUSE_S)
                 self._recording.add(PartitionEnd(key=key_of(topic.name, index), end=end, last_stable=stable))
         observer = Observer(link, self._plan)
         while not await observer.look(stable=True):
