@@ -19,10 +19,11 @@ from penstock.config.network import (
 )
 from penstock.config.replica import ReplicaKeys
 from penstock.config.txn import TransactionKeys
+from penstock.config.zookeeper import ZooKeeperKeys
 from penstock.model.generated_errors import InvalidConfig
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
-ALIASES = {"node.id": "broker.id"}
+ALIASES = {"node.id": "broker.id", "zookeeper.session.timeout.ms": "broker.session.timeout.ms"}
 PROTECTION_NONE = "PLAINTEXT"
 
 
@@ -31,7 +32,7 @@ def no_settings() -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
-class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, TransactionKeys):
+class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, TransactionKeys, ZooKeeperKeys):
     """The settings in force on one broker.
 
     `given` holds the texts it was started with, `given_cluster` and `given_broker` those set while running, for all
@@ -140,6 +141,12 @@ class BrokerConfig(NetworkKeys, LogDefaults, ReplicaKeys, GroupKeys, Transaction
         read_overrides("max.connections.per.ip.overrides", self.max_connections_per_ip_overrides)
         if self.metrics_listener:
             read_address("metrics.listener", self.metrics_listener)
+        self.check_zookeeper()
+        if self.started is None and self.cordoned_log_dirs:
+            raise InvalidConfig(
+                "cordoned.log.dirs cannot be set in a broker's own settings, which the controller does not see: use "
+                "`penstock cluster drain`, or Kafka's ConfigCommand"
+            )
         protections = self._protections()
         for endpoint in self.endpoints:
             protection = protections.get(endpoint.name)

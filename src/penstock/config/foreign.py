@@ -25,7 +25,6 @@ UNUSED = frozenset(
         "controller.quota.window.num",
         "controller.quota.window.size.seconds",
         "controller.socket.timeout.ms",
-        "cordoned.log.dirs",
         "delegation.token.expiry.check.interval.ms",
         "delegation.token.expiry.time.ms",
         "delegation.token.max.lifetime.ms",
@@ -102,7 +101,6 @@ UNUSED = frozenset(
         "remote.log.storage.manager.impl.prefix",
         "remote.log.storage.system.enable",
         "replica.high.watermark.checkpoint.interval.ms",
-        "replica.selector.class",
         "sasl.mechanism.controller.protocol",
         "sasl.server.max.receive.size",
         "security.providers",
@@ -123,6 +121,8 @@ UNUSED = frozenset(
         "unclean.leader.election.interval.ms",
         "unstable.api.versions.enable",
         "unstable.feature.versions.enable",
+        "zookeeper.clientCnxnSocket",
+        "zookeeper.max.in.flight.requests",
     ]
 )
 """Keys without a meaning here: of thread pools, KRaft, tiered storage, JMX. Accepted with a warning."""
@@ -139,7 +139,7 @@ GUARDS = frozenset(
         "allow.everyone.if.no.acl.found",
     ]
 )
-GUARD_PREFIXES = ("ssl.", "sasl.", "listener.name.")
+GUARD_PREFIXES = ("ssl.", "sasl.", "listener.name.", "zookeeper.ssl.")
 
 
 def unused(name: str) -> bool:

@@ -358,7 +358,7 @@ class GroupKeys:
         3,
         Kind.SHORT,
         minimum=1,
-        doc="Replicas of __consumer_offsets, fewer where there are fewer brokers.",
+        doc="Replicas of __consumer_offsets; one where a broker is alone. Created once so many brokers are live.",
     )
     offsets_topic_segment_bytes: int = key(
         "offsets.topic.segment.bytes", 100 * 1024 * 1024, Kind.INT, minimum=1, doc="Segment size of __consumer_offsets."

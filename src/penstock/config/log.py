@@ -19,6 +19,8 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
 FLUSH_POLICIES = ("os", "group")
 COMPRESSED_CHECKS = ("header", "records")
+PARTITIONS_ACTIVE = "partitions.active"
+ALL_PARTITIONS = -1
 SEGMENT_BYTES_MIN = 1024 * 1024
 REPLICA_PAIR = re.compile(r"\d+:\d+")
 
@@ -279,6 +281,14 @@ class TopicConfig:
         Kind.LONG,
         synonyms=of("log.retention.bytes"),
         doc="Size above which a partition's oldest segments are deleted; negative is no limit.",
+    )
+    partitions_active: int = key(
+        PARTITIONS_ACTIVE,
+        ALL_PARTITIONS,
+        Kind.INT,
+        minimum=1,
+        also=ALL_PARTITIONS,
+        doc="Partitions that records are written to; records for the others are written to these. -1 is all of them.",
     )
     retention_ms: int = key(
         "retention.ms",

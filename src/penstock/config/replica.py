@@ -3,6 +3,21 @@
 from dataclasses import dataclass
 
 from penstock.config.key import LONG_MAX, Kind, Mode, key
+from penstock.model.generated_errors import InvalidConfig
+
+CORDONED_LOG_DIRS = "cordoned.log.dirs"
+ALL_LOG_DIRS = "*"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+
+
+def check_cordoned(key_name: str, items: tuple[str, ...]) -> None:
+    """Refuse single directories: a broker is cordoned as a whole."""
+    if any(item != ALL_LOG_DIRS for item in items):
+        raise InvalidConfig(
+            f"Invalid value {','.join(items)} for configuration {key_name}: only {ALL_LOG_DIRS} is supported, which "
+            "cordons every log directory of the broker"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -22,7 +37,7 @@ class ReplicaKeys:
     )
     replica_fetch_max_bytes: int = key(
         "replica.fetch.max.bytes",
-        1024 * 1024,
+        8 * 1024 * 1024,
         Kind.INT,
         minimum=0,
         doc="The most bytes of a partition in a follower's fetch.",
@@ -42,6 +57,14 @@ class ReplicaKeys:
     )
     replica_lag_time_max_ms: int = key(
         "replica.lag.time.max.ms", 30_000, Kind.LONG, doc="A follower not caught up for this long leaves the ISR."
+    )
+    replica_selector_class: str | None = key(
+        "replica.selector.class",
+        None,
+        Kind.STRING,
+        choices=(RACK_AWARE_SELECTOR, LEADER_SELECTOR),
+        doc="How a leader chooses the replica that a consumer with client.rack reads from: RackAwareReplicaSelector, a "
+        "replica in the consumer's rack; LeaderSelector or unset, always the leader.",
     )
     replica_socket_receive_buffer_bytes: int = key(
         "replica.socket.receive.buffer.bytes", 64 * 1024, Kind.INT, doc="SO_RCVBUF of a connection to a leader."
@@ -93,6 +116,31 @@ class ReplicaKeys:
         minimum=1,
         doc="How often leaders are checked for being preferred.",
     )
+    auto_balance: bool = key(
+        "auto.balance",
+        False,
+        Kind.BOOLEAN,
+        mode=Mode.CLUSTER_WIDE,
+        doc="Whether the controller moves replicas by itself so that brokers have equal numbers of them, a few at a "
+        "time and never while something is under-replicated: a new broker gets its share.",
+    )
+    auto_balance_check_interval_seconds: int = key(
+        "auto.balance.check.interval.seconds",
+        60,
+        Kind.INT,
+        minimum=1,
+        mode=Mode.CLUSTER_WIDE,
+        doc="How often the controller looks for replicas to move by itself; a step follows the one before sooner.",
+    )
+    cordoned_log_dirs: tuple[str, ...] = key(
+        CORDONED_LOG_DIRS,
+        (),
+        Kind.LIST,
+        mode=Mode.PER_BROKER,
+        check=check_cordoned,
+        doc="`*` cordons a broker: no new replica is placed there, and those that it has stay until they are moved "
+        "(penstock cluster drain). Only dynamic; single directories cannot be cordoned.",
+    )
     controlled_shutdown_enable: bool = key(
         "controlled.shutdown.enable",
         True,
@@ -103,7 +151,9 @@ class ReplicaKeys:
         "broker.session.timeout.ms",
         9000,
         Kind.INT,
-        doc="A broker without a heartbeat for this long loses its leaderships.",
+        minimum=100,
+        doc="A broker without a heartbeat for this long loses its leaderships: the time of its session in the "
+        "metadata store; also zookeeper.session.timeout.ms.",
     )
     broker_heartbeat_interval_ms: int = key(
         "broker.heartbeat.interval.ms", 2000, Kind.INT, doc="Interval between a broker's heartbeats."

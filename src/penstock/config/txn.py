@@ -79,7 +79,7 @@ class TransactionKeys:
         3,
         Kind.SHORT,
         minimum=1,
-        doc="Replicas of __transaction_state, fewer where there are fewer brokers.",
+        doc="Replicas of __transaction_state; one where a broker is alone. Created once so many brokers are live.",
     )
     transaction_state_log_segment_bytes: int = key(
         "transaction.state.log.segment.bytes",

@@ -11,6 +11,9 @@ TopicId = NewType("TopicId", bytes)
 
 BrokerId = NewType("BrokerId", int)
 
+BrokerEpoch = NewType("BrokerEpoch", int)
+"""Identifies one registration of a broker: the number of its transaction in the metadata store."""
+
 Offset = NewType("Offset", int)
 """The place of a record in its partition's log. Relative offsets, and differences of offsets, are plain numbers."""
 
@@ -33,6 +36,9 @@ TOPIC_ID_ZERO = TopicId(bytes(16))
 
 NO_BROKER = BrokerId(-1)
 """No leader, or a client where a follower could be."""
+
+NO_BROKER_EPOCH = BrokerEpoch(-1)
+"""The epoch of a broker that is not registered."""
 
 OFFSET_ZERO = Offset(0)
 """Where a new log begins."""

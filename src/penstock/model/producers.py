@@ -4,6 +4,13 @@ from typing import NamedTuple
 
 from penstock.model.ids import CoordinatorEpoch, Offset, ProducerEpoch, ProducerId
 
+DERIVED_BITS = 40
+"""A derived producer id has the client's in its lower bits, and the index of a drained partition plus one above them.
+"""
+
+PRODUCER_ID_MAX = (1 << DERIVED_BITS) - 1
+"""The greatest producer id of a client. At a thousand ids a second they last for 34 years."""
+
 
 class ProducerSnapshot(NamedTuple):
     """One producer in Kafka's snapshot file, in its order of fields. Without an open transaction the offset is -1."""

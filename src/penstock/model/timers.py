@@ -37,11 +37,18 @@ class Timer:
     def cancel(self) -> None:
         """Cancel the call; harmless after it has fired."""
         self._bucket.pop(self, None)
+        # Who holds a timer is mostly what it calls: without this, each request that waits would leave a cycle.
+        self.callback = _nothing
 
     def fire(self) -> None:
         """Make the call, unless it has been cancelled or has fired."""
         if self._bucket.pop(self, self) is None:
-            self.callback()
+            callback, self.callback = self.callback, _nothing
+            callback()
+
+
+def _nothing() -> None:
+    """What a timer that has fired or was cancelled calls."""
 
 
 class Timers:

@@ -16,10 +16,27 @@ GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 """Holds transactional ids and their transactions."""
 
+COORDINATOR_FACTORS = {
+    GROUP_OFFSETS_TOPIC: "offsets.topic.replication.factor",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.replication.factor",
+}
+"""The coordinators' topics, and the setting of each that says how many brokers its creation waits for."""
+
+
+def waits_for_brokers(topic: str, factor: int, live: int) -> str:
+    """Why a coordinators' topic does not exist, in words for logs and commands."""
+    without = "groups" if topic == GROUP_OFFSETS_TOPIC else "transactional ids"
+    return (
+        f"{topic} waits for {factor} brokers, {live} {'is' if live == 1 else 'are'} live: {without} have no "
+        f"coordinator until then; start more brokers, or set {COORDINATOR_FACTORS[topic]} on all"
+    )
+
+
 INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 
 
 NO_LEADER = NO_BROKER
+NO_PARTITION = -1
 
 
 class LeaderRecoveryState(IntEnum):
@@ -52,6 +69,42 @@ class PartitionState:
     leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
     in_sync_min: int = 0
     """The min.insync.replicas in force for this partition; 0 where none is recorded and the topic's setting holds."""
+    replaced_replicas: tuple[BrokerId, ...] = ()
+    """Replicas whose log directory was replaced since they were last in sync: they hold nothing of the partition."""
+    failed_replicas: tuple[BrokerId, ...] = ()
+    """Replicas outside the ISR whose log their broker could not use: not elected before it has registered again."""
+
+    drained_into: int = NO_PARTITION
+    """The partition that records for this one are written to, because the topic has fewer active partitions."""
+    resumes_from: int = NO_PARTITION
+    """The partition that this one was drained into, until its leader knows what its producers wrote there."""
+
+    @property
+    def is_reassigning(self) -> bool:
+        """Whether a reassignment is in progress."""
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def target_replicas(self) -> tuple[BrokerId, ...]:
+        """The replicas once the reassignment in progress is complete."""
+        if not self.removing_replicas:
+            return self.replicas
+        return tuple(each for each in self.replicas if each not in self.removing_replicas)
+
+    @property
+    def original_replicas(self) -> tuple[BrokerId, ...]:
+        """The replicas before the reassignment in progress, to which a cancellation returns."""
+        if not self.adding_replicas:
+            return self.replicas
+        return tuple(each for each in self.replicas if each not in self.adding_replicas)
+
+    def in_sync_needed(self, in_sync_min: int) -> int:
+        """The ISR size below which nothing is committed: the minimum, or all replicas where there are fewer.
+
+        Replicas that a reassignment adds do not count before it is complete: a partition of one replica goes on
+        accepting writes while others are copied from it.
+        """
+        return max(1, min(in_sync_min, len(self.replicas) - len(self.adding_replicas)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,10 @@ class SocketTransport:
         else:
             self._loop.add_reader(self._fd, callback)
 
+    def expect(self, size: int) -> None:
+        # The kernel grows the receive buffer to hold as much, and wakes the reader earlier where it cannot.
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
     def on_writable(self, callback: Callable[[], None] | None) -> None:
         if callback is None:
             self._loop.remove_writer(self._fd)

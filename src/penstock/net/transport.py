@@ -44,6 +44,14 @@ class Transport(Protocol):
         """Call back whenever `receive_into` would not block, until this is called with None."""
         ...
 
+    def expect(self, size: int) -> None:
+        """Call back a reader only when so many bytes have arrived or the peer has closed, until this is called with 1.
+
+        A hint, which saves a turn of the loop for every few packets of a large message: a transport may call back
+        earlier. The message must be at least as large, or its reader waits for ever.
+        """
+        ...
+
     def on_writable(self, callback: Callable[[], None] | None) -> None:
         """Call back whenever `send` would not block, until this is called with None."""
         ...

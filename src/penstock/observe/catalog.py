@@ -83,6 +83,41 @@ PARTITION_UNDER_REPLICATED = gauge(
 )
 PARTITION_BYTES = gauge("penstock_partition_bytes", "Bytes of the partition's log on disk.", "topic", "partition")
 
+# Replication and the controller, in the names that Kafka's metrics have in Prometheus
+LEADERS = gauge("kafka_server_replicamanager_leadercount", "Partitions that this broker leads.")
+REPLICAS = gauge("kafka_server_replicamanager_partitioncount", "Partitions that this broker has a replica of.")
+UNDER_REPLICATED = gauge(
+    "kafka_server_replicamanager_underreplicatedpartitions", "Partitions led here of which a replica is not in sync."
+)
+UNDER_MIN_ISR = gauge(
+    "kafka_server_replicamanager_underminisrpartitioncount",
+    "Partitions led here with fewer in sync than acks=all needs.",
+)
+REASSIGNING = gauge(
+    "kafka_server_replicamanager_reassigningpartitions", "Partitions led here whose replicas are being reassigned."
+)
+ISR_SHRINKS = counter("kafka_server_replicamanager_isrshrinks_total", "Smaller ISRs that this broker proposed.")
+ISR_EXPANDS = counter("kafka_server_replicamanager_isrexpands_total", "Larger ISRs that this broker proposed.")
+ISR_PROPOSALS = gauge("penstock_isr_proposals", "ISR changes that this broker proposed and whose end it does not know.")
+FETCHER_LAG_MAX = gauge(
+    "kafka_server_replicafetchermanager_maxlag", "The most committed records that a follower on this broker lacks."
+)
+FETCHER_LAG = gauge(
+    "kafka_server_fetcherlagmetrics_consumerlag", "Committed records that this follower lacks.", "topic", "partition"
+)
+FETCHER_FAILURES = gauge(
+    "kafka_server_replicafetchermanager_failedpartitionscount", "Followers here whose last fetch failed."
+)
+CONTROLLER_ACTIVE = gauge("kafka_controller_kafkacontroller_activecontrollercount", "1 on the controller.")
+PARTITIONS_OFFLINE = gauge("kafka_controller_kafkacontroller_offlinepartitionscount", "Partitions without a leader.")
+PREFERRED_IMBALANCE = gauge(
+    "kafka_controller_kafkacontroller_preferredreplicaimbalancecount", "Partitions that another than the first leads."
+)
+ELECTIONS = counter("kafka_controller_controllerstats_leaderelections_total", "Leaders that this controller elected.")
+UNCLEAN_ELECTIONS = counter(
+    "kafka_controller_controllerstats_uncleanleaderelections_total", "Those of them that may lack committed records."
+)
+
 # Groups, in kafka_exporter's names
 GROUP_OFFSET = gauge(
     "kafka_consumergroup_current_offset", "The committed offset of a group.", "consumergroup", "topic", "partition"

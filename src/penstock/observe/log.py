@@ -27,16 +27,22 @@ PARTS = (
     "admin",
     "asyncio",
     "broker",
+    "controller",
     "deletions",
     "groups",
+    "internal_topics",
     "log",
     "maintenance",
     "membership",
+    "metadata",
     "moving",
     "observe",
+    "replication",
     "runtime",
     "storage",
+    "supervisor",
     "transactions",
+    "zookeeper",
 )
 """The loggers, by the `part` field of their lines."""
 METHOD_NUMBERS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
@@ -93,6 +99,19 @@ class Levels:
         return record.levelno >= self.number(record.name.partition(".")[0])
 
 
+def _structlog() -> Any:
+    """structlog, without the tracebacks of rich, which it imports where it can: 5 MB that no line of ours uses."""
+    if not {"structlog", "rich"} & sys.modules.keys():
+        sys.modules["rich"] = None  # type: ignore[assignment]
+        try:
+            import structlog
+        finally:
+            del sys.modules["rich"]
+    import structlog
+
+    return structlog
+
+
 class Logger(Protocol):
     """A structured logger: the event's name in snake_case, and its fields."""
 
@@ -106,8 +125,7 @@ class Logger(Protocol):
 
 def logger(part: str, **fields: Any) -> Logger:
     """A logger whose lines carry the name of their part. It follows `configure` even if made before it."""
-    import structlog
-
+    structlog = _structlog()
     return cast("Logger", structlog.get_logger(part=part, **fields))
 
 
@@ -118,8 +136,7 @@ def configure(
 
     The returned `Levels` change the levels at run time.
     """
-    import structlog
-
+    structlog = _structlog()
     out = sys.stderr if stream is None else cast("TextIO", stream)
     levels = Levels(level)
     text = log_format is LogFormat.TEXT or (log_format is LogFormat.AUTO and out.isatty())

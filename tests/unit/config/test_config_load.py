@@ -49,6 +49,17 @@ def test_a_stock_server_properties_is_understood(tmp_path: Path) -> None:
     assert any("num.io.threads has no effect" in warning for warning in config.warnings)
 
 
+@pytest.mark.parametrize("name", ["RackAwareReplicaSelector", "LeaderSelector"])
+def test_kafkas_replica_selectors_are_accepted(name: str) -> None:
+    full = f"org.apache.kafka.common.replica.{name}"
+    assert load(file=None, env={}, flags={"replica.selector.class": full}).replica_selector_class == full
+
+
+def test_another_replica_selector_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(ConfigFault, match=r"replica\.selector\.class.*one of: .*RackAwareReplicaSelector"):
+        load(file=None, env={}, flags={"replica.selector.class": "com.example.Nearest"})
+
+
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
     file = written(tmp_path, "penstock.toml", "num.partitions = 1\nlog.retention.ms = 1\nbroker.id = 1\n")
     env = {"PENSTOCK_LOG_RETENTION_MS": "2", "PENSTOCK_BROKER_ID": "2"}

@@ -19,21 +19,13 @@ NOT_READERS = ("wire", "testing")
 
 LATER = {
     "replication": (
-        "auto.leader.rebalance.enable",
         "broker.heartbeat.interval.ms",
-        "broker.session.timeout.ms",
-        "controlled.shutdown.enable",
-        "*.replication.throttled.*",
-        "leader.imbalance.check.interval.seconds",
         "num.replica.fetchers",
-        "replica.fetch.*",
-        "replica.lag.time.max.ms",
         "replica.socket.*",
         "replication.quota.*",
-        "unclean.leader.election.enable",
     ),
     "share groups": ("group.share.*", "share.*"),
-    "security": ("inter.broker.listener.name", "security.inter.broker.protocol"),
+    "security": ("security.inter.broker.protocol",),
 }
 """Settings of features that are not implemented yet."""
 

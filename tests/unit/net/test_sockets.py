@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -289,3 +290,28 @@ def test_an_address_of_a_family_that_the_machine_lacks_is_passed_over(monkeypatc
         acceptor.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS)
+def test_a_reader_is_called_back_when_the_expected_bytes_have_arrived_or_the_peer_has_closed(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scenario() -> None:
+        async with pair() as (ours, theirs):
+            assert isinstance(ours, SocketTransport)
+            ours.expect(20_000)
+            state = select.poll()
+            state.register(ours.fileno(), select.POLLIN)
+            assert theirs.send(bytes(5_000)) == 5_000
+            assert not state.poll(0)
+            assert theirs.send(bytes(15_000)) == 15_000
+            await readable(ours)
+            buffer = memoryview(bytearray(30_000))
+            assert ours.receive_into(buffer) == 20_000
+            theirs.send(b"the rest")
+            theirs.close()
+            await readable(ours)
+            assert ours.receive_into(buffer) == len(b"the rest")
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())
