@@ -3,15 +3,11 @@
 KRAFT = frozenset(
     {
         "AddRaftVoter",
-        "AllocateProducerIds",
-        "AssignReplicasToDirs",
         "BeginQuorumEpoch",
-        "BrokerHeartbeat",
         "BrokerRegistration",
         "ControllerRegistration",
         "DescribeQuorum",
         "EndQuorumEpoch",
-        "Envelope",
         "FetchSnapshot",
         "RemoveRaftVoter",
         "UpdateRaftVoter",

@@ -8,11 +8,11 @@ response with its request: brokers respond in the order of the requests.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from penstock.wire.api import api_versions
 from penstock.wire.frame import decode_response_header, encode_request_header, response_is_flexible
@@ -28,6 +28,32 @@ PIPELINE_MAX = 64
 API_VERSIONS_VERSION = 3
 UNSUPPORTED_VERSION = 35
 CORRELATION_ID_MAX = (1 << 31) - 1
+
+
+class CodecClass(Protocol):
+    """A handwritten codec with the interface of a generated module."""
+
+    @property
+    def API_KEY(self) -> int: ...
+
+    @property
+    def NAME(self) -> str: ...
+
+    @property
+    def VERSION_MIN(self) -> int: ...
+
+    @property
+    def VERSION_MAX(self) -> int: ...
+
+    @property
+    def encode_request(self) -> Callable[[Any, int], Buffer]: ...
+
+    @property
+    def decode_response(self) -> Callable[[Buffer, int, int], Any]: ...
+
+
+Codec = ModuleType | CodecClass
+"""The generated module of an API, or what stands for it."""
 
 
 class ProtocolViolation(Exception):
@@ -58,7 +84,7 @@ class Response:
     data: Buffer
     body: int
 
-    def decode(self, api: ModuleType) -> Any:
+    def decode(self, api: Codec) -> Any:
         assert self.sent.api_key == api.API_KEY, f"{api.NAME} is not the API of request {self.sent}"
         return api.decode_response(self.data, self.body, self.sent.version)
 
@@ -91,7 +117,7 @@ class Channel:
         self.pending.append(Sent(correlation_id, api_key, version))
         return b"".join((LENGTH.pack(len(header) + sum(map(len, body))), header, *body))
 
-    def request(self, api: ModuleType, version: int, request: Any) -> bytes:
+    def request(self, api: Codec, version: int, request: Any) -> bytes:
         """A request of the generated module of an API."""
         return self.frame(api.API_KEY, version, api.encode_request(request, version))
 
@@ -166,7 +192,7 @@ class Channel:
         self.versions = {each.api_key: (each.min_version, each.max_version) for each in found.api_keys}
         return 0 if self.versions else error_code
 
-    def version(self, api: ModuleType, version_max: int | None = None) -> int:
+    def version(self, api: Codec, version_max: int | None = None) -> int:
         """The newest version of an API, up to `version_max`, that both sides know."""
         oldest, newest = self.versions.get(api.API_KEY, (0, -1))
         chosen: int = min(newest, api.VERSION_MAX, api.VERSION_MAX if version_max is None else version_max)

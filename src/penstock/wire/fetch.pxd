@@ -12,6 +12,7 @@ cdef class FetchPartition:
     cdef public object log_start_offset
     cdef public object replica_directory_id
     cdef public object high_watermark
+    cdef public object held_end
 
 
 cdef class FetchRequest:
@@ -40,6 +41,7 @@ cdef class FetchedPartition:
     cdef public object preferred_read_replica
     cdef public object diverging_epoch
     cdef public object current_leader
+    cdef public object removals
 
 
 @cython.locals(reader=Reader)

@@ -29,7 +29,11 @@ TOPIC_IDS_FROM = 13
 PARTITIONS_PER_SLICE = 256
 """Partitions of a long response that are encoded at once."""
 
-HIGH_WATERMARK_UNKNOWN = (1 << 63) - 1
+HIGH_WATERMARK_UNKNOWN = Offset((1 << 63) - 1)
+HELD_END_TAG = 100
+"""Of a partition in a request between brokers of penstock: an int64, up to where a follower holds its log."""
+REMOVALS_TAG = 100
+"""Of a partition in a response between brokers of penstock: two int64, mark and revision of what compaction removed."""
 
 _WANTS = Struct(">iiib")
 _PARTITION_V4 = Struct(">iqi")
@@ -38,6 +42,7 @@ _PARTITION_V9 = Struct(">iiqqi")
 _PARTITION_V12 = Struct(">iiqiqi")
 _ABORTED = Struct(">qq")
 _EPOCH_END = Struct(">iq")
+_REMOVALS = Struct(">qq")
 _PAIR = Struct(">ii")
 _HEAD_V4 = Struct(">i")
 _HEAD_V7 = Struct(">ihi")
@@ -53,6 +58,7 @@ class FetchPartition:
         "bytes_max",
         "current_leader_epoch",
         "fetch_offset",
+        "held_end",
         "high_watermark",
         "index",
         "last_fetched_epoch",
@@ -69,7 +75,8 @@ class FetchPartition:
         last_fetched_epoch: LeaderEpoch = NO_LEADER_EPOCH,
         log_start_offset: Offset = NO_OFFSET,
         replica_directory_id: bytes = ZERO_UUID,
-        high_watermark: int = HIGH_WATERMARK_UNKNOWN,
+        high_watermark: Offset = HIGH_WATERMARK_UNKNOWN,
+        held_end: Offset = NO_OFFSET,
     ) -> None:
         self.index = index
         self.fetch_offset = fetch_offset
@@ -79,6 +86,7 @@ class FetchPartition:
         self.log_start_offset = log_start_offset
         self.replica_directory_id = replica_directory_id
         self.high_watermark = high_watermark
+        self.held_end = held_end
 
 
 FetchTopic = tuple[str | None, bytes | None, list[FetchPartition]]
@@ -148,6 +156,7 @@ class FetchedPartition:
         "log_start_offset",
         "preferred_read_replica",
         "records",
+        "removals",
     )
 
     def __init__(
@@ -162,6 +171,7 @@ class FetchedPartition:
         preferred_read_replica: int = -1,
         diverging_epoch: tuple[int, int] | None = None,
         current_leader: tuple[int, int] | None = None,
+        removals: tuple[int, int] | None = None,
     ) -> None:
         self.index = index
         self.error_code = error_code
@@ -173,6 +183,7 @@ class FetchedPartition:
         self.preferred_read_replica = preferred_read_replica
         self.diverging_epoch = diverging_epoch
         self.current_leader = current_leader
+        self.removals = removals
 
 
 FetchedTopic = tuple[str | None, bytes | None, Sequence[FetchedPartition]]
@@ -263,7 +274,9 @@ def _read_partition_tags(reader: Reader, partition: FetchPartition, version: int
         if tag == 0 and version >= 17:
             partition.replica_directory_id = reader.uuid()
         elif tag == 1 and version >= 18:
-            partition.high_watermark = reader.int64()
+            partition.high_watermark = Offset(reader.int64())
+        elif tag == HELD_END_TAG:
+            partition.held_end = Offset(reader.int64())
         else:
             reader.pos = end
 
@@ -297,7 +310,9 @@ def encode_fetch_response(
     return parts, total
 
 
-def fetch_response_slices(topics: Sequence[FetchedTopic], version: int, parts: list[Sized]) -> Iterator[None]:
+def fetch_response_slices(
+    topics: Sequence[FetchedTopic], version: int, parts: list[Sized], node_endpoints: Sequence[NodeEndpoint] = ()
+) -> Iterator[None]:
     """Append the encoded topics of a long response to `parts`, some partitions at a time, like `encode_fetch_response`.
 
     `encode_fetch_head` precedes them.
@@ -311,7 +326,9 @@ def fetch_response_slices(topics: Sequence[FetchedTopic], version: int, parts: l
         out.tags()
         parts.append(bytes(out))
     if version >= FLEXIBLE_FROM:
-        parts.append(b"\0")
+        last = FlexibleWriter()
+        last.tags([(0, _endpoints(node_endpoints))] if node_endpoints and version >= 16 else [])
+        parts.append(bytes(last))
 
 
 def encode_fetch_head(topic_count: int, version: int, throttle_ms: int, error_code: int, session_id: int) -> bytes:
@@ -377,7 +394,7 @@ def _write_partition(out: Writer, partition: FetchedPartition, version: int) -> 
 
 
 def _write_partition_tags(out: Writer, partition: FetchedPartition) -> None:
-    if partition.diverging_epoch is None and partition.current_leader is None:
+    if partition.diverging_epoch is None and partition.current_leader is None and partition.removals is None:
         out.append(0)
         return
     tagged: list[tuple[int, Writer]] = []
@@ -389,6 +406,8 @@ def _write_partition_tags(out: Writer, partition: FetchedPartition) -> None:
             body = FlexibleWriter(layout.pack(*value))
             body.tags()
             tagged.append((tag, body))
+    if partition.removals is not None:
+        tagged.append((REMOVALS_TAG, FlexibleWriter(_REMOVALS.pack(*partition.removals))))
     out.tags(tagged)
 
 

@@ -259,6 +259,13 @@ class Reader:
     def strings(self) -> list[str]:
         return [self.string() for _ in range(self.items(1, False))]
 
+    def uuids_nullable(self) -> list[bytes] | None:
+        count = self.items(16, True)
+        return None if count < 0 else [self.uuid() for _ in range(count)]
+
+    def uuids(self) -> list[bytes]:
+        return [self.uuid() for _ in range(self.items(16, False))]
+
     def tagged(self) -> Iterator[tuple[int, int]]:
         """Each tagged field's number and end; for an unknown number the caller sets ``pos`` to the end."""
         return iter(())
@@ -431,6 +438,17 @@ class Writer(bytearray):
             self.length(NONE_LENGTH)
         else:
             self.strings(items)
+
+    def uuids(self, items: list[bytes]) -> None:
+        self.length(len(items))
+        for item in items:
+            self.uuid(item)
+
+    def uuids_nullable(self, items: list[bytes] | None) -> None:
+        if items is None:
+            self.length(NONE_LENGTH)
+        else:
+            self.uuids(items)
 
 
 class FlexibleWriter(Writer):

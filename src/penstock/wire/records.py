@@ -56,11 +56,14 @@ ROWS_AT_ONCE = 4096
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 ABORT_MARKER = 0
 COMMIT_MARKER = 1
+FENCE = 20552
+"""Type of the control record with which a partition that was drained resumes; Kafka has none of this number."""
 
 _CRC = Struct(">I")
 _LENGTH = Struct(">i")
 _MARKER_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
+_FENCE_VALUE = Struct(">hii")
 
 Header = tuple[str, bytes | None]
 
@@ -452,6 +455,17 @@ def build_marker(
     return builder.build(
         attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG, producer_id=producer_id, producer_epoch=producer_epoch
     )
+
+
+def build_fence(*, partition: int, leader_epoch: LeaderEpoch, timestamp_ms: int) -> bytearray:
+    """The control batch that ends what older leaders of a drained partition may write; consumers skip it.
+
+    It has no producer id, so that recovery, followers and the list of aborted transactions pass over it too.
+    """
+    builder = RecordBatchBuilder()
+    value = _FENCE_VALUE.pack(0, partition, leader_epoch)
+    builder.add(timestamp_ms, _MARKER_KEY.pack(0, FENCE), value)
+    return builder.build(attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG)
 
 
 def parse_marker(record: Record) -> tuple[int, CoordinatorEpoch]:
