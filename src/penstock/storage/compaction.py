@@ -7,6 +7,14 @@ group is swapped in on the loop. As in Kafka,
 - a tombstone stays for `delete.retention.ms` after the pass that first met it, whose time is noted in the batch header;
 - batches keep their offsets, their producer and their codec; a producer's last batch stays, if need be without records;
 - records of aborted transactions are removed; a marker stays until no record needs it, and then as long as a tombstone.
+
+For other replicas, beyond what Kafka does,
+
+- the first batch of each leader epoch stays, if need be without records: the log, and every copy of it, tells where
+  each epoch began;
+- so does the last batch of a log that nothing follows yet: a copy reaches the same end;
+- the greatest offset of a removed tombstone or marker is noted before segments without it are swapped in
+  (`removal_mark`).
 """
 
 import contextlib
@@ -14,8 +22,8 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
-from penstock.model.ids import Offset, ProducerEpoch, ProducerId
+from penstock.model.batch import HEADER, HEADER_BYTES, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader
+from penstock.model.ids import NO_LEADER_EPOCH, NO_OFFSET, Offset, ProducerEpoch, ProducerId
 from penstock.model.producers import ProducerSnapshot
 from penstock.storage import txn_index
 from penstock.storage.active_segment import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX
@@ -23,6 +31,7 @@ from penstock.storage.cleaned_txns import CleanedTxns
 from penstock.storage.key_map import KeyMap
 from penstock.storage.log import Log
 from penstock.storage.names import LOG, SEGMENT_FILES, SWAP, TXN_INDEX, offset_name
+from penstock.storage.removal_mark import RemovalMark
 from penstock.storage.segment import Segment
 from penstock.storage.segment_files import mark_deleted, mark_gaps
 from penstock.storage.segment_writer import SegmentWriter, discard_swap
@@ -61,6 +70,8 @@ class Cleaned(NamedTuple):
     segment: SegmentView
     replaced: tuple[Offset, ...]
     """Base offsets of the segments it was made from."""
+    removed: Offset
+    """The greatest offset of a tombstone or marker that was removed; -1 where none was."""
 
 
 @dataclass(slots=True)
@@ -85,10 +96,12 @@ class Compaction:
         now_ms: int,
         keys_max: int,
         producers: Iterable[ProducerSnapshot],
+        removal_mark: RemovalMark,
         throttle: Throttle | None = None,
     ) -> None:
         self.view = view
         self.settings = settings
+        self.removal_mark = removal_mark
         self.dirty_from = dirty_from
         self.end = end
         """Records at or beyond this offset are neither read nor replaced."""
@@ -104,6 +117,10 @@ class Compaction:
         self._txns = CleanedTxns([])
         self._unswapped: Cleaned | None = None
         """A group that is rewritten and not swapped in yet."""
+        self._epoch = NO_LEADER_EPOCH
+        """The leader epoch of the last batch that was cleaned."""
+        self._removed = NO_OFFSET
+        """The greatest offset of a tombstone or marker that was removed from the group being cleaned."""
 
     # Off the loop
 
@@ -180,6 +197,7 @@ class Compaction:
         Groups are cleaned in the order of `groups`, each once: transactions reach from one into the next.
         """
         disk, path = self.view.disk, self.view.path
+        self._removed = NO_OFFSET
         writer = SegmentWriter(disk, path, group[0].base, self.settings.index_interval_bytes)
         try:
             for segment in group:
@@ -190,18 +208,22 @@ class Compaction:
                     if self._throttle is not None:
                         self._throttle.done(batch.header.size)
                     self._clean_batch(batch, writer)
+            if self._removed >= 0:
+                # Before the segment gets the name by which the next start would swap it in.
+                self.removal_mark.raise_to(self._removed, rewrites=self._rewrites)
             cleaned = writer.finish(group[-1].modified_ms)
         except BaseException:
             with contextlib.suppress(OSError):
                 writer.discard()
             raise
         self.totals.bytes_written += cleaned.size
-        self._unswapped = Cleaned(cleaned, tuple(segment.base for segment in group))
+        self._unswapped = Cleaned(cleaned, tuple(segment.base for segment in group), self._removed)
         return self._unswapped
 
     def _clean_batch(self, batch: BatchAt, writer: SegmentWriter) -> None:
         header = batch.header
         self.totals.bytes_read += header.size
+        begins_epoch, self._epoch = header.leader_epoch != self._epoch, header.leader_epoch
         marker_unneeded = aborted = False
         if header.is_control:
             marker_unneeded, entry = self._txns.end(header, aborted=is_abort(batch))
@@ -211,8 +233,12 @@ class Compaction:
             aborted = self._txns.is_aborted(header)
         keep, has_tombstone = self._records_to_keep(batch, aborted, marker_unneeded)
         if not any(keep):
+            if header.is_control and header.record_count:
+                self._removed = max(self._removed, header.last_offset)
             if self._is_last_of_producer(header):
                 writer.add(header, empty_batch(header))
+            elif begins_epoch or header.next_offset == self.view.log_end:
+                writer.add(header, empty_batch(without_producer(header)))
             return
         horizon_ms = None
         if (has_tombstone or marker_unneeded) and not header.has_delete_horizon:
@@ -238,14 +264,18 @@ class Compaction:
         has_tombstone = False
         for record in keys_of(batch):
             if record.offset >= self._mapped_to:
-                stays = True
-            elif record.key is None:
+                # Older records of its key may stay, so that a tombstone does.
+                keep.append(True)
+                has_tombstone = has_tombstone or record.is_tombstone
+                continue
+            if record.key is None:
                 stays = False
             else:
                 stays = record.offset >= self._keys.newest(record.key)
             if stays and record.is_tombstone:
                 if is_due:
                     stays = False
+                    self._removed = max(self._removed, record.offset)
                 else:
                     has_tombstone = True
             keep.append(stays)
@@ -289,6 +319,8 @@ class Compaction:
         new.max_timestamp_offset = cleaned.segment.max_timestamp_offset
         self._unswapped = None
         log.segments.replace(old, new)
+        if cleaned.removed >= 0:
+            log.removal_mark.removed()
 
     def finish(self, log: Log) -> None:
         """End a complete pass: everything that it mapped is clean."""
@@ -308,14 +340,24 @@ class Compaction:
 
         A group that is not swapped in is removed: the next start would swap it in for segments that have changed.
         """
-        if log.cleaning is not self:
-            return
-        log.cleaning = None
-        if self._unswapped is not None and log.directory.offline is None:
+        if log.cleaning is self:
+            log.cleaning = None
+        unswapped, self._unswapped = self._unswapped, None
+        if unswapped is not None and log.directory.offline is None:
             try:
-                discard_swap(log.directory.disk, log.path, self._unswapped.segment.base)
+                discard_swap(log.directory.disk, log.path, unswapped.segment.base)
             except OSError as error:
                 log.directory.failed(error, f"cancelling a compaction of {log.tp}")
+
+    def truncating(self, log: Log, offset: Offset) -> None:
+        """The log is about to be truncated: give the pass up if it reads or replaces what is cut."""
+        if offset < self.end:
+            self.abandon(log)
+
+
+def without_producer(header: BatchHeader) -> BatchHeader:
+    """The header of a batch that stays for its offsets alone: its producer, or transaction, needs it no more."""
+    return header._replace(attributes=0, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH, base_sequence=-1)
 
 
 def is_abort(batch: BatchAt) -> bool:
@@ -380,6 +422,7 @@ def plan(
         now_ms=now_ms,
         keys_max=keys_max,
         producers=producers,
+        removal_mark=log.removal_mark,
         throttle=throttle,
     )
     log.cleaning = compaction

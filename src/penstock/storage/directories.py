@@ -55,6 +55,7 @@ class LogDirectory:
         "offline",
         "on_finding",
         "on_refusal",
+        "pages_lost",
         "path",
     )
 
@@ -75,6 +76,8 @@ class LogDirectory:
         self.directory_id = ""
         self.new = False
         """Whether this broker is the first to use it."""
+        self.pages_lost = False
+        """Whether the last broker could not write pages: the kernel may still show what is not on the disk."""
         self._on_offline = on_offline
         self.on_finding = on_finding
         """Called with each finding of a log's recovery."""
@@ -195,6 +198,7 @@ class LogDirectory:
         try:
             boot = self.disk.read_file(self.file(RUNNING)).decode(errors="replace").strip()
         except FileNotFoundError:
+            self.pages_lost = not self.new
             return Stop.MACHINE_CRASH
         return Stop.PROCESS_CRASH if boot and boot == self.disk.boot_id() else Stop.MACHINE_CRASH
 

@@ -1,6 +1,7 @@
 """Opens a log at its first use: checks that its files are complete, and recovers it after a crash."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from penstock.model.generated_errors import KafkaStorageError
@@ -75,11 +76,42 @@ class LogLoader:
         self.stop = Stop.MACHINE_CRASH
         return self.left
 
+    def is_incomplete(self, log_end: Offset) -> bool:
+        """Whether files of the last clean stop are missing, of a log that other brokers have too. Reports it."""
+        directory = self._directory
+        try:
+            self.left = completeness.read_note(directory.disk, directory.path) or self.left
+            missing = [] if self.left is None else completeness.missing_in(directory.disk, directory.path, self.left)
+        except NoteDamaged:
+            # The note says what is missing, so that something is.
+            missing = [f"what {completeness.NOTE} names"]
+        except OSError as error:
+            raise directory.failed(error, f"opening the log of {directory.tp}") from error
+        if missing:
+            detail = f"{'; '.join(missing)}; the rest is copied from the leader"
+            directory.report(replace(self._serious("replica_files_missing", log_end, detail), restorable=True))
+            self.stop = Stop.MACHINE_CRASH
+        return bool(missing)
+
+    def report_unsynced(self, offset: Offset, log_end: Offset) -> None:
+        """Report that a replica is cut because its disk may lack what the page cache shows."""
+        detail = f"records up to {log_end} may not be on the disk, and are copied from the leader"
+        finding = replace(self._serious("replica_unsynced", offset, detail), restorable=True)
+        self.findings.append(finding)
+        self._directory.report(finding)
+
     def _serious(self, event: str, offset: Offset, detail: str) -> Finding:
         return Finding(event=event, path=self._directory.path, offset=offset, detail=detail, serious=True)
 
     def recovery(
-        self, *, log_start: Offset, recovery_point: Offset, high_watermark: Offset, interval: int, whole: bool = False
+        self,
+        *,
+        log_start: Offset,
+        recovery_point: Offset,
+        high_watermark: Offset,
+        interval: int,
+        whole: bool = False,
+        replicated: bool = False,
     ) -> Callable[[], Loaded]:
         """The work of reading the directory and repairing it, which may run off the loop. See `recovery.load`."""
         return partial(
@@ -92,6 +124,7 @@ class LogLoader:
             high_watermark=high_watermark,
             interval=interval,
             whole=whole,
+            replicated=replicated,
         )
 
     def loaded(self, found: Loaded) -> None:

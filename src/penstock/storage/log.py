@@ -13,6 +13,7 @@ from penstock.model.clock import Clock, Randomness
 from penstock.model.generated_errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
 from penstock.model.ids import NO_LEADER_EPOCH, NO_OFFSET, OFFSET_ZERO, LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.model.producers import ProducerSnapshot
+from penstock.model.removals import CopyStart
 from penstock.storage import producer_snapshot
 from penstock.storage.active_segment import INDEX_SAVE_ENTRIES, ActiveSegment
 from penstock.storage.completeness import Contents
@@ -23,6 +24,7 @@ from penstock.storage.loading import LogLoader
 from penstock.storage.names import EPOCHS
 from penstock.storage.partition_directory import DAMAGE_ADVICE, PartitionDirectory
 from penstock.storage.recovery import Loaded, Stop
+from penstock.storage.removal_mark import RemovalMark
 from penstock.storage.segment import NO_TIMESTAMP
 from penstock.storage.segment_files import mark_gaps
 from penstock.storage.segments import LogSegments
@@ -40,9 +42,8 @@ STAMP = Struct(">qii")
 class Cleaning(Protocol):
     """A compaction under way, or a move to another directory."""
 
-    @property
-    def end(self) -> Offset:
-        """It reads and replaces nothing at or beyond this offset, so that the log may be truncated there."""
+    def truncating(self, log: "Log", offset: Offset) -> None:
+        """The log is about to be truncated to an offset: end the work, or do again what it has done beyond it."""
         ...
 
 
@@ -73,6 +74,8 @@ class Log:
         "partition_directory",
         "producers",
         "producers_unsaved",
+        "removal_mark",
+        "replicated",
         "segments",
         "txn_index",
     )
@@ -93,8 +96,11 @@ class Log:
         recovery_point: Offset = OFFSET_ZERO,
         high_watermark: Offset = OFFSET_ZERO,
         cleaned_to: Offset = OFFSET_ZERO,
+        replicated: bool = False,
     ) -> None:
         self.partition_directory = directory
+        self.replicated = replicated
+        """Whether other brokers have copies: damage is then cut off, and the rest copied from the leader."""
         self.clock = clock
         self.log_start = log_start
         self.log_end = log_end
@@ -118,6 +124,7 @@ class Log:
         self.segments = LogSegments(directory, config, clock=clock, randomness=randomness, size_bytes=size_bytes)
         self.epochs = LeaderEpochs()
         self.txn_index = TxnIndexWriter(directory)
+        self.removal_mark = RemovalMark(directory)
         self.flusher = Flusher(directory, self.segments, self.epochs, self.txn_index, recovery_point)
 
     # Attributes of the parts
@@ -186,12 +193,16 @@ class Log:
         try:
             if self.partition_directory.made or self.is_lost:
                 self._load()
+                self._load_removal_mark()
         except KafkaStorageError:
             self.log_end = max(self.log_end, self.log_start)
             raise
         self.opened = True
 
     def _load(self) -> None:
+        if self.replicated:
+            self._load_replicated()
+            return
         loader = self.loader
         given_up = loader.check_complete(self.log_end)
         if given_up is not None:
@@ -204,6 +215,43 @@ class Log:
             self.log_end = left.log_end
             self._recover(left.log_end, whole=True)
         loader.opened()
+
+    def _load_removal_mark(self) -> None:
+        try:
+            self.removal_mark.load(self.log_end, self.high_watermark)
+        except OSError as error:
+            raise self.loader.refusal(error) from error
+
+    def _load_replicated(self) -> None:
+        """Load a log that other brokers have too, without what it lacks: its leader has that."""
+        loader = self.loader
+        incomplete = loader.is_incomplete(self.log_end)
+        if self.partition_directory.made:
+            self._recover(self.high_watermark, whole=incomplete)
+            left = loader.left
+            if left is not None and not incomplete and self.log_end != left.log_end:
+                # The last clean stop left it with another end: a batch there has rotted since.
+                self._recover(left.log_end, whole=True)
+        else:
+            self.log_start = self.log_end = self.cleaned_to = OFFSET_ZERO
+            self.flusher.restarted(OFFSET_ZERO)
+        if self.directory.pages_lost and self.log_end > self.flusher.recovery_point:
+            self._cut_unsynced()
+        # It is not known to be committed what is not here.
+        self.high_watermark = min(self.high_watermark, self.log_end)
+        loader.opened()
+
+    def _cut_unsynced(self) -> None:
+        """Cut what may be in the page cache alone: a failed fsync marked it as written, and none writes it again."""
+        offset = self.flusher.recovery_point
+        self.loader.report_unsynced(offset, self.log_end)
+        try:
+            if offset > self.log_start:
+                self._truncate(offset)
+            else:
+                self._restart(self.log_start)
+        except OSError as error:
+            raise self.directory.failed(error, f"truncating {self.tp} to {offset}") from error
 
     def _recover(self, high_watermark: Offset, *, whole: bool = False) -> None:
         try:
@@ -219,6 +267,7 @@ class Log:
             high_watermark=high_watermark,
             interval=self.config.index_interval_bytes,
             whole=whole,
+            replicated=self.replicated,
         )
 
     def _recovered(self, found: Loaded) -> None:
@@ -231,6 +280,7 @@ class Log:
         self.flusher.lower(found.log_end)
         self.epochs.load_from(found.epochs)
         self.loader.loaded(found)
+        self.cleaned_to = min(self.cleaned_to, found.log_end)
 
     def open_active(self) -> ActiveSegment:
         """The active segment, opened."""
@@ -266,6 +316,7 @@ class Log:
         """Apply a repair and serve the log again."""
         self.partition_directory.offline = None
         self._recovered(found)
+        self.high_watermark = min(self.high_watermark, self.log_end)
 
     def fail_repair(self, error: Exception) -> NoReturn:
         """Take the log, or its whole log directory, offline because a repair failed."""
@@ -329,24 +380,97 @@ class Log:
     def append_stamped(self, batches: memoryview, appended: Callable[[BatchHeader, memoryview], None]) -> None:
         """Write batches that have their offsets already, as a follower does. They may leave gaps but never go back.
 
-        `appended` is called after each batch: a segment may end before the next one, and the snapshot beside it must
-        have the producers of exactly the batches before it.
+        Those that go to one segment are written with one system call, and removed again together where it fails.
+        `appended` is called for each of them before a segment ends: the snapshot beside it must have the producers of
+        exactly the batches before it.
         """
         position = 0
         while position < len(batches):
-            header = BatchHeader._make(HEADER.unpack_from(batches, position))
-            assert header.base_offset >= self.log_end, f"offset {header.base_offset} before the end {self.log_end}"
-            before, self.log_end = self.log_end, header.base_offset
-            if header.base_offset > before and self.size_bytes:
-                self.partition_directory.allow_gaps()
-            batch = batches[position : position + header.size]
+            first = BatchHeader._make(HEADER.unpack_from(batches, position))
+            before = self.log_end
             try:
-                self.append(batch, header, header.leader_epoch)
+                # A segment or an epoch that begins with the batch begins at its offset.
+                self.log_end = first.base_offset
+                active = self._active_for_stamped(first, before)
+                run = self._run_from(batches, position, first, active)
+                end = position + sum(header.size for header in run)
+                self._write_run(batches[position:end], run, active)
             except BaseException:
                 self.log_end = before
                 raise
-            appended(header, batch)
+            for header in run:
+                appended(header, batches[position : position + header.size])
+                position += header.size
+
+    def _active_for_stamped(self, header: BatchHeader, log_end: Offset) -> ActiveSegment:
+        """The segment for a batch that has its offset, where the log ended at `log_end`; its epoch may begin."""
+        assert header.base_offset >= log_end, f"offset {header.base_offset} before the end {log_end}"
+        if header.base_offset > log_end and self.size_bytes:
+            self.partition_directory.allow_gaps()
+        active = self._active_for(header.size, header.max_timestamp, header.last_offset)
+        if header.leader_epoch != self.leader_epoch:
+            self._begin_epoch(header.leader_epoch)
+        return active
+
+    def _run_from(
+        self, batches: memoryview, position: int, first: BatchHeader, active: ActiveSegment
+    ) -> list[BatchHeader]:
+        """The headers from `first` on of batches that the active segment holds without a roll or another epoch."""
+        run = [first]
+        size, end = first.size, first.next_offset
+        entries_left = active.index_entries_max - len(active.offsets)
+        unindexed = active.unindexed
+        position += size
+        while position < len(batches):
+            if unindexed > active.interval:
+                entries_left, unindexed = entries_left - 1, 0
+                if entries_left <= 0:
+                    # The batch before fills the index.
+                    break
+            unindexed += run[-1].size
+            header = BatchHeader._make(HEADER.unpack_from(batches, position))
+            base, timestamp = header.base_offset, header.max_timestamp
+            assert base >= end, f"offset {base} before the end {end}"
+            if (
+                active.size + size + header.size > active.limit
+                or timestamp > active.roll_after
+                or header.last_offset > active.last_offset_max
+                or header.leader_epoch != self.leader_epoch
+            ):
+                break
+            if base > end:
+                self.partition_directory.allow_gaps()
+            run.append(header)
+            size += header.size
             position += header.size
+            end = header.next_offset
+        return run
+
+    def _write_run(self, batches: memoryview, run: list[BatchHeader], active: ActiveSegment) -> None:
+        try:
+            written = active.file.append(batches)
+            if written != len(batches):
+                active.append_rest(batches, written)
+        except OSError as error:
+            self._take_back(active, error)
+        segments = self.segments
+        segments.touched = True
+        segments.size_bytes += len(batches)
+        for header in run:
+            position, size, last = active.size, header.size, header.last_offset
+            if header.max_timestamp > active.max_timestamp:
+                active.max_timestamp = header.max_timestamp
+                active.max_timestamp_offset = last
+            active.size = position + size
+            if active.unindexed > active.interval:
+                active.index(last, position)
+                active.tail_from = header.base_offset
+                if len(active.offsets) - active.offsets.saved >= INDEX_SAVE_ENTRIES:
+                    segments.save_indexes(active)
+            active.unindexed += size
+            active.tail_lasts.append(last)
+            active.tail_positions.append(position)
+        self.log_end = run[-1].next_offset
 
     def _active_for(self, size: int, timestamp: int, last: int) -> ActiveSegment:
         """The segment for a batch that failed the quick checks of `append`: the active one, or a new one."""
@@ -381,11 +505,16 @@ class Log:
             try:
                 self._save_epochs()
             except OSError as error:
-                # The file can be rebuilt from the log, so a full disk is no reason to refuse the batch here.
-                refusal = self.directory.failed(error, f"noting the leader epoch of {self.tp}")
-                if self.directory.offline is not None:
-                    raise refusal from error
+                # Not even on a full disk: a start that finds the log whole takes the file for complete, and would
+                # truncate to where it believes the last epoch that it knows to end.
+                self.drop_empty_epochs()
+                raise self.directory.failed(error, f"noting the leader epoch of {self.tp}") from error
         self.leader_epoch = leader_epoch
+
+    def drop_empty_epochs(self) -> None:
+        """Forget epochs that begin at the log end: this replica leads no more, and other leaders may not know them."""
+        self.epochs.truncate_to(self.log_end)
+        self.leader_epoch = self.epochs.latest
 
     def _save_epochs(self) -> None:
         self.epochs.save(self.directory.disk, f"{self.path}/{EPOCHS}", sync=False)
@@ -484,9 +613,14 @@ class Log:
         return marked
 
     def lower_marks(self, offset: Offset) -> None:
-        """Lower the recovery point and the high watermark to `offset`, before the log is truncated there."""
+        """Lower every offset that is checkpointed to `offset`, before the log is truncated there.
+
+        What is appended next is not clean: a tombstone in the clean part is removed without looking for older records.
+        """
         self.flusher.lower(offset)
+        self.log_start = min(self.log_start, offset)
         self.high_watermark = min(self.high_watermark, offset)
+        self.cleaned_to = min(self.cleaned_to, offset)
 
     def truncate_to(self, offset: Offset) -> None:
         """Remove everything from the batch that holds `offset` on. Appends continue at `offset`.
@@ -496,7 +630,8 @@ class Log:
         self.open()
         if offset >= self.log_end:
             return
-        assert self.cleaning is None or offset >= self.cleaning.end, f"{self.tp}: committed records are cut at {offset}"
+        if self.cleaning is not None:
+            self.cleaning.truncating(self, offset)
         if offset <= self.log_start:
             self.restart_at(offset)
             return
@@ -513,36 +648,69 @@ class Log:
         self.log_end = offset
         self.flusher.truncated(offset)
         self.high_watermark = min(self.high_watermark, offset)
+        self.cleaned_to = min(self.cleaned_to, offset)
         if reached < offset:
-            # The batch that held the offset is gone whole: a segment at `offset` keeps where the log continues.
+            # The batch that held the offset is gone whole: the segment at `offset` keeps where the log continues.
             mark_gaps(disk, self.path)
-            self.segments.start(offset)
+        # A slice that is being sent may cover what was cut: it ends early, and never has what is appended next.
+        self.segments.start(offset)
         self.epochs.truncate_to(offset)
         self._save_epochs()
         self.leader_epoch = self.epochs.latest
         producer_snapshot.prune(disk, self.path, log_end=offset)
         # After a power cut, truncated batches must not reappear after newer ones.
         disk.sync_directory(self.path)
+        self.removal_mark.lower_to(Offset(offset - 1))
 
     def restart_at(self, offset: Offset) -> None:
         """Drop everything and continue, empty, at an offset, as a follower does whose leader's log starts later."""
         self.open()
-        assert self.cleaning is None, f"{self.tp} is restarted while it is compacted"
+        if self.cleaning is not None:
+            self.cleaning.truncating(self, OFFSET_ZERO)
+        try:
+            self._restart(offset)
+        except OSError as error:
+            raise self.directory.failed(error, f"restarting {self.tp} at {offset}") from error
+
+    def _restart(self, offset: Offset) -> None:
         disk = self.directory.disk
         self.partition_directory.rewrites += 1
         self.txn_index.truncate_to(OFFSET_ZERO)
+        self.partition_directory.make()
+        self.segments.clear()
+        self.log_start = self.log_end = self.high_watermark = offset
+        self.cleaned_to = min(self.cleaned_to, offset)
+        self.flusher.restarted(offset)
+        self.epochs.clear()
+        self.leader_epoch = self.epochs.latest
+        self._save_epochs()
+        producer_snapshot.prune(disk, self.path, log_end=NO_OFFSET)
+        self.segments.start(offset)
+        disk.sync_directory(self.path)
+        self.removal_mark.lower_to(Offset(offset - 1))
+
+    # Removals of compaction
+
+    def raise_removal_mark(self, mark: Offset) -> None:
+        """Raise the mark to that of the leader, before records of a log are appended that lacks some."""
         try:
-            self.segments.clear()
-            self.log_start = self.log_end = self.high_watermark = offset
-            self.flusher.restarted(offset)
-            self.epochs.clear()
-            self.leader_epoch = self.epochs.latest
-            self._save_epochs()
-            producer_snapshot.prune(disk, self.path, log_end=NO_OFFSET)
-            self.segments.start(offset)
-            disk.sync_directory(self.path)
+            self.removal_mark.raise_to(mark, rewrites=self.partition_directory.rewrites)
         except OSError as error:
-            raise self.directory.failed(error, f"restarting {self.tp} at {offset}") from error
+            raise self.directory.failed(error, f"noting what is removed from {self.tp}") from error
+
+    def lower_removal_mark(self, mark: Offset) -> None:
+        """Lower the mark of a replica that begins to lead. A full disk keeps the old one for the next start."""
+        try:
+            self.removal_mark.lower_to(mark)
+        except OSError as error:
+            self.directory.failed(error, f"noting what is removed from {self.tp}")
+
+    def copy_from_start(self, mark: Offset, copied: CopyStart) -> None:
+        """The log is empty, and is copied from the start of its leader's log, which has this mark."""
+        try:
+            self.removal_mark.copy_from_start(mark, copied)
+        except OSError as error:
+            raise self.directory.failed(error, f"noting what is removed from {self.tp}") from error
 
     # Flushing and closing
 

@@ -9,7 +9,7 @@ import contextlib
 from dataclasses import dataclass
 
 from penstock.model.generated_errors import KafkaStorageError
-from penstock.model.ids import OFFSET_ZERO, Offset
+from penstock.model.ids import Offset
 from penstock.storage.directories import LogDirectory
 from penstock.storage.disk import Disk
 from penstock.storage.log import Log
@@ -21,6 +21,7 @@ from penstock.storage.names import (
     LOG,
     PARTITION_METADATA,
     QUARANTINED,
+    REMOVAL_MARK,
     SEGMENT_FILES,
     SNAPSHOT,
     marked_name,
@@ -35,7 +36,7 @@ SWITCH_BYTES_MAX = 1024 * 1024
 """Most bytes that the switch copies on the loop; more are copied off the loop first."""
 
 COPY_BYTES = 1024 * 1024
-SIDE_FILES = (EPOCHS, PARTITION_METADATA, GAPS)
+SIDE_FILES = (EPOCHS, PARTITION_METADATA, GAPS, REMOVAL_MARK)
 
 Shape = tuple[tuple[Offset, int], ...]
 """Base offset and size of every segment."""
@@ -52,14 +53,14 @@ class Move:
     wanted: Shape
     """The segments to copy now."""
     source: str
+    truncations: int
+    """Of the log when its copy began: a log of the same sizes may have other batches after a truncation."""
     copied: Shape = ()
     origin: LogDirectory | None = None
     """The former directory, after the switch."""
 
-    @property
-    def end(self) -> Offset:
-        """For `Cleaning`: the log may be truncated at any offset during a move, which copies the rest again."""
-        return OFFSET_ZERO
+    def truncating(self, log: Log, offset: Offset) -> None:
+        """The log may be truncated at any offset during a move, which copies it again."""
 
     @property
     def disk(self) -> Disk:
@@ -121,6 +122,7 @@ def begin_move(log: Log, target: LogDirectory, unique: str) -> Move | None:
         future=target.file(marked_name(log.tp, FUTURE_DIRECTORY, unique)),
         wanted=shape_of(log),
         source=log.path,
+        truncations=log.truncations,
     )
     log.cleaning = move
     return move
@@ -133,6 +135,9 @@ def try_switch(move: Move) -> bool:
     """
     log = move.log
     assert log.cleaning is move, f"{log.tp} is not being moved by this"
+    if move.truncations != log.truncations:
+        move.truncations = log.truncations
+        move.copied = ()
     have = dict(move.copied)
     move.wanted = shape_of(log)
     missing = sum(abs(size - have.get(base, 0)) for base, size in move.wanted)

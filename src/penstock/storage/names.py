@@ -26,6 +26,9 @@ GAPS = "offset-gaps"
 """An empty file in a log with gaps between batches: it was compacted, or damage was removed. In a log without the file,
 a batch that does not begin where its predecessor ended is damaged."""
 
+REMOVAL_MARK = "removal-mark.json"
+"""Up to where compaction has removed tombstones and transaction markers."""
+
 DELETE_DIRECTORY = "-delete"
 FUTURE_DIRECTORY = "-future"
 STRAY_DIRECTORY = "-stray"

@@ -3,9 +3,12 @@
 In order: remove leftovers of deletions and compactions, finish complete swaps, remove indexes without a segment,
 rebuild missing indexes. After an unclean stop, verify the batches from the recovery point on, and truncate the log at
 the first damaged one, unless records after it were committed: those are kept (see `quarantine`).
+
+A log that other brokers have too is truncated in any case: it copies the rest from its leader, and must not pretend to
+hold what it lacks.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
@@ -64,6 +67,8 @@ class Finding:
     detail: str
     serious: bool = False
     """Whether records that were committed are lost or set aside."""
+    restorable: bool = False
+    """Whether other brokers have them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,12 +92,13 @@ def load(
     high_watermark: Offset,
     interval: int,
     whole: bool = False,
+    replicated: bool = False,
 ) -> Loaded:
     """Load a partition's directory and repair it. `OSError` when the disk fails.
 
-    With `whole` every batch is verified, also after a clean stop.
+    With `whole` every batch is verified, also after a clean stop. A `replicated` log has copies on other brokers.
     """
-    recovery = Recovery(disk, path, interval, high_watermark, whole=whole)
+    recovery = Recovery(disk, path, interval, high_watermark, whole=whole, replicated=replicated)
     try:
         return recovery.load(stop, log_start, recovery_point)
     except BadBatch as damage:
@@ -100,7 +106,7 @@ def load(
             raise
         # A crash cannot damage this part, so it is bit rot: the batches after it may have been read.
         end = max(high_watermark, recovery.end)
-        again = Recovery(disk, path, interval, end, whole=True)
+        again = Recovery(disk, path, interval, end, whole=True, replicated=replicated)
         again.findings = [*recovery.findings, recovery.finding("damage_found", damage.offset, str(damage))]
         return again.load(stop, log_start, recovery_point)
 
@@ -108,7 +114,17 @@ def load(
 class Recovery:
     """The loading of one directory."""
 
-    def __init__(self, disk: Disk, path: str, interval: int, high_watermark: Offset, *, whole: bool = False) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        interval: int,
+        high_watermark: Offset,
+        *,
+        whole: bool = False,
+        replicated: bool = False,
+    ) -> None:
+        self.replicated = replicated
         self.disk = disk
         self.path = path
         self.interval = interval
@@ -127,7 +143,13 @@ class Recovery:
         self.gap_max = GAP_MAX if GAPS in names else 0
         self.end = self._load_segments(names, stop, recovery_point)
         log_end = max(self.end, log_start if not self.segments else OFFSET_ZERO)
-        if (stop is not Stop.CLEAN or self.whole) and log_end < self.high_watermark:
+        if self.replicated:
+            known_end = max(self.high_watermark, recovery_point)
+            if log_end < known_end:
+                detail = f"records up to {known_end} are not on the disk, and are copied from the leader"
+                self._report_lost("replica_records_missing", log_end, detail)
+                log_start = min(log_start, log_end)
+        elif (stop is not Stop.CLEAN or self.whole) and log_end < self.high_watermark:
             self._keep_offsets(log_end)
             log_end = self.high_watermark
         if log_end < log_start:
@@ -151,6 +173,10 @@ class Recovery:
 
     def _report(self, event: str, offset: Offset, detail: str, *, serious: bool = False) -> None:
         self.findings.append(self.finding(event, offset, detail, serious=serious))
+
+    def _report_lost(self, event: str, offset: Offset, detail: str) -> None:
+        """Report records that this replica has lost, and others have."""
+        self.findings.append(replace(self.finding(event, offset, detail, serious=True), restorable=True))
 
     # Leftovers of a crash
 
@@ -209,7 +235,7 @@ class Recovery:
                 self._set_overlap_aside(base, end)
                 continue
             following = bases[at + 1] if at + 1 < len(bases) else None
-            checked = stop is not Stop.CLEAN and (following is None or following > recovery_point)
+            checked = stop is not Stop.CLEAN and (following is None or following >= recovery_point)
             doubt = Stop.MACHINE_CRASH if self.whole else stop if checked else Stop.CLEAN
             scan, stat = self._scan(base, doubt, following)
             if scan is None:
@@ -217,19 +243,26 @@ class Recovery:
                 end = following
                 self.segments.append(Segment(base, stat.size, stat.modified_ms))
                 continue
-            if scan.bad is None and following is not None and following - scan.next_offset > self.gap_max:
+            # A power cut may have kept the segment and lost the end of its predecessor. In a log with gaps that looks
+            # like one more; other brokers have the records.
+            gap_max = 0 if self.replicated and checked and stop is Stop.MACHINE_CRASH else self.gap_max
+            if scan.bad is None and following is not None and following - scan.next_offset > gap_max:
                 scan.bad = BadBatch(scan.size, scan.next_offset, f"the next segment begins at {following}")
-            if scan.bad is not None and (
-                self._damaged_from(scan) < self.high_watermark or self._is_rot(scan, stop, following)
+            # A partial batch that was removed, and that a power cut brought back: no record is missing.
+            leftover = scan.bad is not None and scan.next_offset == following and scan.gap_at is None
+            if (
+                scan.bad is not None
+                and not leftover
+                and (self._damaged_from(scan) < self.high_watermark or self._is_rot(scan, stop, following))
             ):
-                scan = self._set_aside(scan, following)
+                scan = self._before_damage(scan) if self.replicated else self._set_aside(scan, following)
             end = scan.next_offset
             self.epochs_met += scan.epochs
             cut = scan.bad is not None
             if cut:
                 self._cut(scan, stat)
-            self.segments.append(self._describe(scan, stat))
-            if cut:
+            self.segments.append(self._describe(scan, stat, cut=cut))
+            if cut and not leftover:
                 for later in bases[at + 1 :]:
                     self._report("segment_dropped", later, "it comes after a damaged batch")
                     remove_segment(self.disk, self.path, later)
@@ -268,12 +301,20 @@ class Recovery:
         walked(scan, file, stat.size, verify=True)
         return scan, stat
 
-    def _describe(self, scan: SegmentScan, stat: FileStat) -> Segment:
-        return scan.segment(stat.modified_ms) if scan.indexed else scan.save(self.disk, self.path, stat.modified_ms)
+    def _describe(self, scan: SegmentScan, stat: FileStat, *, cut: bool = False) -> Segment:
+        if scan.indexed:
+            return scan.segment(stat.modified_ms)
+        return scan.save(self.disk, self.path, stat.modified_ms, sync=cut)
 
     def _cut(self, scan: SegmentScan, stat: FileStat) -> None:
+        """Cut off what cannot be read, durably: all before it may be below the recovery point, which no flush visits.
+
+        A power cut would bring the damage back, and the next recovery would not look for it there.
+        """
         self._report("log_cut", scan.next_offset, f"{stat.size - scan.size} bytes: {scan.bad}")
-        self.disk.open(f"{self.path}/{offset_name(scan.base, LOG)}").truncate(scan.size)
+        file = self.disk.open(f"{self.path}/{offset_name(scan.base, LOG)}")
+        file.truncate(scan.size)
+        file.sync()
 
     def _is_rot(self, scan: SegmentScan, stop: Stop, following: Offset | None) -> bool:
         """Whether sound batches follow the damage although only the process crashed.
@@ -315,6 +356,19 @@ class Recovery:
         repaired.run(self.disk.open_read(path), self.disk.stat(path).size, self.interval, verify=True)
         assert repaired.bad is None, f"{path}: {repaired.bad} after repair"
         return repaired
+
+    def _before_damage(self, scan: SegmentScan) -> SegmentScan:
+        """The part of a segment before the damage, to be cut there: the rest is copied from the leader."""
+        detail = f"{scan.bad}; everything from here on is copied from the leader"
+        self._report_lost("replica_damaged", self._damaged_from(scan), detail)
+        if scan.gap_at is None:
+            return scan
+        # The batch after the gap may be the damaged one: its base offset has no checksum.
+        sound = SegmentScan(scan.base)
+        path = f"{self.path}/{offset_name(scan.base, LOG)}"
+        sound.run(self.disk.open_read(path), scan.gap_at, self.interval, verify=False)
+        sound.bad = scan.bad
+        return sound
 
     def _keep_offsets(self, log_end: Offset) -> None:
         """Committed records are missing at the end: continue after them, so that no offset is used twice."""

@@ -21,6 +21,7 @@ class SegmentScan:
         "base",
         "epochs",
         "floor",
+        "gap_at",
         "indexed",
         "max_timestamp",
         "max_timestamp_offset",
@@ -36,6 +37,8 @@ class SegmentScan:
         self.next_offset = base
         self.floor = base
         """Where the last batch would have begun without a gap before it."""
+        self.gap_at: int | None = None
+        """The position of the last batch if there is a gap before it."""
         self.offsets = OffsetIndex()
         self.times = TimeIndex()
         self.max_timestamp = NO_TIMESTAMP
@@ -105,6 +108,7 @@ class SegmentScan:
                     epoch = header.leader_epoch
                     self.epochs.append((epoch, header.base_offset))
                 self.size = batch.position + header.size
+                self.gap_at = batch.position if header.base_offset > self.next_offset else None
                 self.floor, self.next_offset = self.next_offset, header.next_offset
         except BadBatch as bad:
             self.bad = bad
@@ -121,12 +125,15 @@ class SegmentScan:
         segment.max_timestamp_offset = self.max_timestamp_offset
         return segment
 
-    def save(self, disk: Disk, directory: str, modified_ms: int) -> Segment:
-        """Write the indexes whole, and describe the segment."""
+    def save(self, disk: Disk, directory: str, modified_ms: int, *, sync: bool = False) -> Segment:
+        """Write the indexes whole, and describe the segment.
+
+        With `sync`, as a segment needs that was cut: entries from before would point into later batches.
+        """
         if self.max_timestamp >= 0:
             self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base)
         segment = self.segment(modified_ms)
         self.offsets.saved = self.times.saved = 0
-        disk.write_file(segment.path(directory, OFFSET_INDEX), self.offsets.unsaved())
-        disk.write_file(segment.path(directory, TIME_INDEX), self.times.unsaved())
+        disk.write_file(segment.path(directory, OFFSET_INDEX), self.offsets.unsaved(), sync=sync)
+        disk.write_file(segment.path(directory, TIME_INDEX), self.times.unsaved(), sync=sync)
         return segment

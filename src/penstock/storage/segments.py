@@ -329,7 +329,7 @@ class LogSegments(Sequence[Segment]):
         scan.run(file, file.size(), self._config.index_interval_bytes, verify=False)
         if scan.bad is not None:
             raise self._directory.take_offline(f"{scan.bad} before the cut at {offset}")
-        self._segments[-1] = scan.save(disk, path, segment.modified_ms)
+        self._segments[-1] = scan.save(disk, path, segment.modified_ms, sync=True)
         # A damaged index is rebuilt with the producers, which have to be replayed too.
         with suppress(TxnIndexDamaged):
             txn_index.truncate_to(disk, txn_index.path_of(path, segment.base), offset)

@@ -54,6 +54,10 @@ class DirectoryState:
     sizes: dict[TopicPartition, int]
 
 
+DeletedLog = tuple[str, TopicPartition, TopicId]
+"""A log directory, and the partition and topic id of a log that was in it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointJob:
     """Checkpoint files as they are to be written. Made on the loop, run off it."""
@@ -63,6 +67,8 @@ class CheckpointJob:
     files: tuple[tuple[str, bytes], ...]
     recovery_points: tuple[tuple[Log, Offset], ...]
     """The recovery points that the next start will find, once the job is done."""
+    deleted: frozenset[DeletedLog] = frozenset()
+    """Deleted logs that the next start will not find, once the job is done."""
 
     def run(self) -> None:
         self.checkpoints.write(self.number, self.files)
@@ -99,6 +105,13 @@ class LogStore:
         self.trash = Trash(disk)
         self.stopped_clean = True
         """Whether the last stop closed every directory; else the ends of logs may have been lost."""
+        self.crashed: set[str] = set()
+        """Directories whose machine or disk has failed since the last broker on them: unflushed records may be lost."""
+        self.doubled: set[TopicPartition] = set()
+        """Partitions of which two directories had a copy."""
+        self.damaged: set[TopicPartition] = set()
+        """Logs that lost records that had been committed, as far as they were opened."""
+        self._on_unclean: Callable[[], None] = lambda: None
         self._logs: dict[TopicPartition, Log] = {}
         self._strays: dict[tuple[TopicId, int], tuple[LogDirectory, StrayLog]] = {}
         """Stray logs that can be restored, by topic id and partition."""
@@ -106,7 +119,10 @@ class LogStore:
         """Logs in use again whose notes are still on the disk."""
         self._unfound: list[tuple[LogDirectory, LogSummary]] = []
         """Logs that the last broker left in a directory, and that are missing there."""
+        self._deleted: set[DeletedLog] = set()
+        """Logs that were deleted and that the checkpoints still have: a new log of the same id is not theirs."""
         self._checkpoint_files = CheckpointFiles(disk)
+        self._is_replicated: Callable[[TopicPartition, TopicId], bool] = lambda _, __: False
 
     def __len__(self) -> int:
         return len(self._logs)
@@ -119,12 +135,25 @@ class LogStore:
 
     # Starting
 
-    def load(self, default: LogSettings, *, broker_id: BrokerId, cluster_id: str, recovery_threads: int = 2) -> None:
+    def load(
+        self,
+        default: LogSettings,
+        *,
+        broker_id: BrokerId,
+        cluster_id: str,
+        recovery_threads: int = 2,
+        on_unclean: Callable[[], None] = lambda: None,
+        is_replicated: Callable[[TopicPartition, TopicId], bool] = lambda _, __: False,
+    ) -> None:
         """Lock every directory and find its logs; after an unclean stop, recover them. Before anything is served.
 
         Logs have the settings `default` until their replica sets the topic's. A directory that cannot be used goes
-        offline; `StartRefused` when that leaves none, or when the data is another broker's.
+        offline; `StartRefused` when that leaves none, or when the data is another broker's. `on_unclean` is called
+        before the recovery of a directory changes any log. Logs that other brokers have too, as `is_replicated` says,
+        are opened, and cut where they are damaged.
         """
+        self._on_unclean = on_unclean
+        self._is_replicated = is_replicated
         acquired: list[LogDirectory] = []
         try:
             for directory in self.all_directories:
@@ -146,6 +175,7 @@ class LogStore:
             if known.tp in self._logs or is_aside or directory.offline is not None:
                 continue
             path = directory.file(partition_name(known.tp))
+            self.damaged.add(known.tp)
             self._logs[known.tp] = Log(
                 PartitionDirectory(known.tp, known.topic_id, directory, path, made=False, entry_synced=True),
                 default,
@@ -157,6 +187,7 @@ class LogStore:
                 recovery_point=known.log_end,
                 high_watermark=known.log_end,
                 cleaned_to=known.cleaned_to,
+                replicated=self._is_replicated(known.tp, known.topic_id),
             )
             self._log.error("log_missing", partition=str(known.tp), path=path, log_end=known.log_end)
         self._unfound.clear()
@@ -172,13 +203,21 @@ class LogStore:
         try:
             directory.acquire(broker_id, cluster_id, self._randomness)
             stop = directory.last_stop()
+            if stop is not Stop.CLEAN and not directory.new:
+                self._on_unclean()
+                if stop is Stop.MACHINE_CRASH:
+                    self.crashed.add(directory.path)
             logs = self._find(directory, default, stop)
             self._find_strays(directory)
             self.stopped_clean = self.stopped_clean and stop is Stop.CLEAN
             directory.mark_unclean()
             doubtful = [
-                log for log in logs if log.loader.stop is not Stop.CLEAN or log.log_end < 0 or log.loader.lacks_newest()
+                log
+                for log in logs
+                if log.replicated or log.loader.stop is not Stop.CLEAN or log.log_end < 0 or log.loader.lacks_newest()
             ]
+            if any(log.replicated and log.loader.lacks_newest() for log in doubtful):
+                self._on_unclean()
             self._threads.run_all(self._recover, doubtful, at_once=threads)
             if stop is Stop.MACHINE_CRASH and all(log.offline is None for log in logs):
                 directory.mark_recovered()
@@ -197,6 +236,10 @@ class LogStore:
             return
         for log in logs:
             self._logs[log.tp] = self._settle(log, self._logs.get(log.tp))
+        if self._deleted or any(log.replicated and log.loader.findings for log in logs):
+            # A log that was cut goes on below its old marks: a later recovery must look at what is written there. One
+            # that was deleted must not be missed when its files are gone, too.
+            self.checkpoint_cut(directory)
         last_stop = "none" if directory.new and not logs else stop.value
         self._log.info("directory_loaded", path=directory.path, logs=len(logs), last_stop=last_stop)
 
@@ -230,6 +273,7 @@ class LogStore:
             )
         keep, stray = (log, other) if log.log_end > other.log_end else (other, log)
         self._set_aside(stray, Reason.SECOND_COPY)
+        self.doubled.add(log.tp)
         self._log.warning("stray_copy", partition=str(log.tp), kept=keep.path, set_aside=stray.path)
         return keep
 
@@ -253,9 +297,13 @@ class LogStore:
         left = (
             [each for each in summaries.values() if each.segments] if stop is Stop.CLEAN else checkpointed.written(stop)
         )
-        self._unfound += [
-            (directory, known) for known in left if known.tp not in found and not self._was_deleted(directory, known)
-        ]
+        for known in left:
+            if known.tp in found:
+                continue
+            if self._was_deleted(directory, known):
+                self._deleted.add((directory.path, known.tp, known.topic_id))
+            else:
+                self._unfound.append((directory, known))
         return logs
 
     def _found(
@@ -284,6 +332,7 @@ class LogStore:
             recovery_point=known.log_end if known else last.recovery_point,
             high_watermark=last.high_watermark,
             cleaned_to=last.cleaned_to,
+            replicated=self._is_replicated(last.tp, topic_id),
         )
 
     def _was_deleted(self, directory: LogDirectory, known: LogSummary) -> bool:
@@ -322,7 +371,9 @@ class LogStore:
         return found
 
     def _tell(self, tp: TopicPartition, finding: Finding) -> None:
-        tell = self._log.error if finding.serious else self._log.warning
+        if finding.serious:
+            self.damaged.add(tp)
+        tell = self._log.error if finding.serious and not finding.restorable else self._log.warning
         tell(finding.event, partition=str(tp), path=finding.path, offset=finding.offset, detail=finding.detail)
 
     def _went_offline(self, directory: LogDirectory) -> None:
@@ -353,6 +404,11 @@ class LogStore:
         assert tp not in self._logs, f"{tp} exists"
         home = directory if directory is not None else self._emptiest()
         home.check()
+        if any((each.path, tp, topic_id) in self._deleted for each in self.all_directories):
+            # A replica that left and comes back: the marks of its former log are above the end of this one.
+            for each in self.all_directories:
+                if each.offline is None:
+                    self.checkpoint_cut(each)
         place = PartitionDirectory(tp, topic_id, home, home.file(partition_name(tp)), made=False)
         log = Log(place, config, clock=self._clock, randomness=self._randomness)
         self._logs[tp] = log
@@ -382,6 +438,7 @@ class LogStore:
         except OSError as error:
             raise self._stuck(log, error, f"deleting {tp}") from error
         log.partition_directory.path = target
+        self._deleted.add((log.directory.path, tp, log.topic_id))
         self.trash.add(target, self._clock.now_ms() + log.config.file_delete_delay_ms)
 
     def _unique(self) -> str:
@@ -515,10 +572,12 @@ class LogStore:
             number=number,
             files=tuple(changed),
             recovery_points=tuple((log, log.recovery_point) for log in logs),
+            deleted=frozenset(each for each in self._deleted if any(each[0] == found.path for found in directories)),
         )
 
     def finish_checkpoint(self, job: CheckpointJob) -> None:
         """Note that a checkpoint is on the disk."""
+        self._deleted -= job.deleted
         for log, recovery_point in job.recovery_points:
             log.flusher.checkpointed = recovery_point
 
@@ -552,9 +611,31 @@ class LogStore:
         """Truncate logs, each from the batch that holds an offset on, as followers do. Waits for the disk.
 
         Recovery points and high watermarks are synced before anything is cut, and the cut before the next append: a
-        start never reports the cut records as lost, nor takes bytes from before the cut for later ones.
+        start never reports the cut records as lost, nor takes bytes from before the cut for later ones. A log that
+        fails does not keep others from being cut.
         """
         logs = [(self._logs[tp], offset) for tp, offset in cuts.items()]
+        self._lower_marks(logs)
+        failures: list[KafkaStorageError] = []
+        for log, offset in logs:
+            try:
+                log.truncate_to(offset)
+            except KafkaStorageError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def restart(self, starts: Mapping[TopicPartition, Offset]) -> None:
+        """Empty logs, which go on at another offset, as followers do. Waits for the disk.
+
+        Marks are lowered first, as for a truncation; a crash in between leaves an empty log.
+        """
+        logs = [(self._logs[tp], offset) for tp, offset in starts.items()]
+        self._lower_marks([(log, min(log.log_start, offset)) for log, offset in logs])
+        for log, offset in logs:
+            log.restart_at(offset)
+
+    def _lower_marks(self, logs: Sequence[tuple[Log, Offset]]) -> None:
         directories = list(dict.fromkeys(log.directory for log, _ in logs))
         for directory in directories:
             directory.check()
@@ -562,14 +643,16 @@ class LogStore:
             log.open()
             log.lower_marks(offset)
         for directory in directories:
-            job = self._begin_checkpoint([directory], every=True)
-            try:
-                job.run()
-            except OSError as error:
-                raise directory.failed(error, "noting that logs are cut") from error
-            self.finish_checkpoint(job)
-        for log, offset in logs:
-            log.truncate_to(offset)
+            self.checkpoint_cut(directory)
+
+    def checkpoint_cut(self, directory: LogDirectory) -> None:
+        """Make the lowered marks of logs durable."""
+        job = self._begin_checkpoint([directory], every=True)
+        try:
+            job.run()
+        except OSError as error:
+            raise directory.failed(error, "noting that logs are cut") from error
+        self.finish_checkpoint(job)
 
     # Stopping
 

@@ -79,7 +79,8 @@ def read(disk: Disk, path: str) -> list[AbortedTxn]:
     entries: list[AbortedTxn] = []
     last = -1
     for version, producer_id, first_offset, last_offset, last_stable in ENTRY.iter_unpack(data):
-        if version != VERSION or first_offset > last_offset or last_offset <= last:
+        # The marker comes after the first record: an entry of zeros is a page that never reached the disk.
+        if version != VERSION or first_offset >= last_offset or last_offset <= last:
             raise TxnIndexDamaged(f"{path}: entry {len(entries)} contradicts itself or its predecessor")
         entries.append(AbortedTxn(producer_id, first_offset, last_offset, last_stable))
         last = last_offset

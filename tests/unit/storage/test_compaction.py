@@ -6,7 +6,17 @@ import errno
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from tests.unit.storage.logs import FOREVER, ManualClock, Seeded, Settings, batch_of, log_on, put, read_all
+from tests.unit.storage.logs import (
+    FOREVER,
+    ManualClock,
+    Seeded,
+    Settings,
+    batch_of,
+    directory_of,
+    log_on,
+    put,
+    read_all,
+)
 
 from penstock.model.batch import DELETE_HORIZON_FLAG
 from penstock.model.producers import ProducerSnapshot
@@ -14,13 +24,14 @@ from penstock.storage import compaction, txn_index
 from penstock.storage.compaction import Compaction
 from penstock.storage.key_map import KeyMap, keys_max_of
 from penstock.storage.log import Log
-from penstock.storage.names import TXN_INDEX
+from penstock.storage.move import begin_move, try_switch
+from penstock.storage.names import EPOCHS, TXN_INDEX
 from penstock.storage.recovery import Stop
 from penstock.storage.trash import Trash
 from penstock.storage.txn_index import AbortedTxn
 from penstock.storage.view import LogChanged
 from penstock.testing.mem_disk import MemDisk, PowerCut
-from penstock.wire.records import Record, build_batch, build_marker, parse_batch_header
+from penstock.wire.records import Record, build_batch, build_marker, filter_batch, parse_batch_header
 
 COMPACT = Settings(
     cleanup_policy=frozenset({"compact"}),
@@ -91,7 +102,7 @@ def test_a_tombstone_is_removed_after_its_retention():
 
     pass_over(log, 5000)
     assert [(r.offset, r.value, r.timestamp_ms) for r in read_all(log)] == [(1, None, 20)]
-    header = next(log.view().batches(0))
+    _, header = log.view().batches(0)
     assert header.attributes & DELETE_HORIZON_FLAG
     assert header.base_timestamp == 6000
 
@@ -202,18 +213,20 @@ def test_the_last_batch_of_a_producer_stays_without_records():
 
 def test_an_empty_batch_is_removed_once_its_producer_is_forgotten():
     log = log_on(MemDisk(), COMPACT)
+    keyed(log, b"first", b"of its epoch")
     keyed(log, b"k", b"mine", producer_id=7)
     keyed(log, b"k", b"other")
     log.roll()
-    log.producers = lambda: [ProducerSnapshot(7, 0, 0, 0, 0, 0, -1, -1)]
+    log.producers = lambda: [ProducerSnapshot(7, 0, 0, 1, 0, 0, -1, -1)]
     pass_over(log)
+    assert [h.base_offset for h in log.view().batches(0)] == [0, 1, 2]
     keyed(log, b"x", b"more")
     log.roll()
     log.producers = list
 
     pass_over(log)
 
-    assert [h.base_offset for h in log.view().batches(0)] == [1, 2]
+    assert [h.base_offset for h in log.view().batches(0)] == [0, 2, 3]
 
 
 def txn_batch(producer_id: int, key: bytes, value: bytes) -> bytearray:
@@ -276,7 +289,9 @@ def test_an_unneeded_marker_is_removed_after_the_retention_of_tombstones():
     assert control_batches(100) == 1
     assert control_batches(200) == 1
     assert control_batches(1199) == 1
+    assert log.removal_mark.mark == -1
     assert control_batches(1200) == 0
+    assert log.removal_mark.mark == 1
 
 
 def test_the_map_is_bounded_in_entries_and_distinguishes_long_keys():
@@ -471,7 +486,7 @@ def test_a_reader_off_the_loop_notices_that_a_pass_has_changed_the_files(seen: i
     with pytest.raises(LogChanged):
         offsets.extend(batch.header.base_offset for batch in walk)
     assert offsets == list(range(len(offsets)))
-    assert [batch.base_offset for batch in log.view().batches(0)] == [57, 58, 59]
+    assert [batch.base_offset for batch in log.view().batches(0) if batch.record_count] == [57, 58, 59]
 
 
 def test_a_compacted_segment_is_indexed_like_an_appended_one():
@@ -490,3 +505,97 @@ def test_a_compacted_segment_is_indexed_like_an_appended_one():
     found = log.view().offset_for_time(377)
     assert found is not None
     assert (found.timestamp, found.offset) == (377, 377)
+
+
+def test_epochs_can_be_rebuilt_from_a_compacted_log():
+    disk = MemDisk()
+    log = log_on(disk, COMPACT)
+    for at in range(12):
+        put(log, batch_of(b"%d" % at, keys=[b"k"], timestamps=0), epoch=at // 3)
+    log.roll()
+    pass_over(log)
+    expected = [(0, 0), (1, 3), (2, 6), (3, 9)]
+    assert [r.offset for r in read_all(log)] == [11]
+    assert log.epochs.entries() == expected
+    log.close()
+    disk.unlink(f"{log.path}/{EPOCHS}")
+
+    assert log_on(disk, COMPACT).epochs.entries() == expected
+
+
+def test_the_last_batch_of_a_log_without_active_records_stays():
+    log = log_on(MemDisk(), COMPACT)
+    keyed(log, b"other", b"x")
+    keyed(log, b"k", b"value")
+    keyed(log, b"k", None)
+    log.roll()
+    pass_over(log, 0)
+    log.cleaned_to = 0
+
+    pass_over(log, 5000)
+
+    assert [(h.next_offset, h.record_count) for h in log.view().batches(0)] == [(1, 1), (3, 0)]
+    assert log.removal_mark.mark == 2
+
+
+def test_a_due_tombstone_beyond_the_map_stays():
+    log = log_on(MemDisk(), Settings(**{**settings_of(COMPACT), "segment_bytes_effective": 10_000}))
+    keyed(log, b"k", b"value")
+    for at in range(4):
+        keyed(log, b"filler%d" % at, b"x")
+    tombstone = filter_batch(bytes(batch_of(None, keys=[b"k"], timestamps=0)), [True], delete_horizon_ms=10)
+    put(log, tombstone)
+    log.roll()
+
+    pass_over(log, 5000, keys_max=2)
+
+    assert {r.key: r.value for r in read_all(log)}[b"k"] is None
+    assert log.removal_mark.mark == -1
+
+
+def test_records_appended_after_a_truncation_are_not_clean():
+    log = log_on(MemDisk(), COMPACT)
+    keyed(log, b"k", b"value")
+    for at in range(5):
+        keyed(log, b"%d" % at, b"x")
+    log.roll()
+    pass_over(log)
+    assert log.cleaned_to == 6
+    log.lower_marks(3)
+    log.truncate_to(3)
+    keyed(log, b"k", None)
+    for at in range(5):
+        keyed(log, b"%d" % at, b"y")
+    log.roll()
+
+    for now_ms in (0, 5000):
+        pass_over(log, now_ms)
+        keyed(log, b"more", b"x")
+        log.roll()
+    pass_over(log, 9000)
+
+    assert b"k" not in {r.key for r in read_all(log)}
+
+
+def test_a_mark_survives_restarts_and_moves():
+    disk = MemDisk()
+    log = log_on(disk, COMPACT)
+    keyed(log, b"k", b"value")
+    keyed(log, b"k", None)
+    keyed(log, b"other", b"x")
+    log.roll()
+    pass_over(log, 0)
+    log.cleaned_to = 0
+    pass_over(log, 5000)
+    assert log.removal_mark.mark == 1
+    log.close()
+    log = log_on(disk, COMPACT)
+    assert log.removal_mark.mark == 1
+    disk.make_directory("/other")
+    move = begin_move(log, directory_of(disk, home="/other"), "x")
+    assert move is not None
+    move.copy()
+    assert try_switch(move)
+    log.close()
+
+    assert log_on(disk, COMPACT, path="/other/orders-0").removal_mark.mark == 1

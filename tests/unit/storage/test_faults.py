@@ -5,6 +5,7 @@ import errno
 import pytest
 from structlog.testing import capture_logs
 from tests.unit.storage.logs import (
+    PATH,
     ManualClock,
     Seeded,
     Settings,
@@ -90,6 +91,28 @@ def test_a_power_cut_does_not_bring_a_partial_batch_back_in_front_of_flushed_rec
     disk.crash(Seeded(seed))
 
     again = log_on(disk, stop=Stop.MACHINE_CRASH, recovery_point=0)
+    assert values_of(read_all(again)) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_does_not_bring_back_what_a_recovery_cut_off(seed: int):
+    disk = MemDisk()
+    log = log_on(disk)
+    disk.sync_directory("/")
+    disk.sync_directory("/data")
+    put(log, batch_of(b"first"))
+    log.flush()
+    segment = disk.open(f"{PATH}/{0:020d}.log")
+    segment.append(b"torn" * 100)
+    segment.sync()
+    recovered = log_on(disk, stop=Stop.MACHINE_CRASH, recovery_point=log.recovery_point)
+    recovered.roll()
+    put(recovered, batch_of(b"second"))
+    recovered.flush()
+
+    disk.crash(Seeded(seed))
+
+    again = log_on(disk, stop=Stop.MACHINE_CRASH, recovery_point=recovered.recovery_point)
     assert values_of(read_all(again)) == [b"first", b"second"]
 
 
@@ -295,3 +318,36 @@ def test_a_flush_waits_until_there_are_descriptors(operation: str, error: int):
 
     assert log.directory.offline is None
     assert log.recovery_point == 2
+
+
+@pytest.mark.parametrize("replicated", [True, False])
+def test_a_replica_of_several_is_cut_to_what_a_failed_fsync_left_on_the_disk(replicated: bool):
+    disk, tp, topic_id = MemDisk(), TopicPartition("orders", 0), TopicId(b"t" * 16)
+
+    def started() -> LogStore:
+        store = LogStore(
+            ["/data"], disk=disk, threads=ThreadPool(1), clock=ManualClock(), randomness=Seeded(), log=logger("storage")
+        )
+        store.load(Settings(), broker_id=1, cluster_id="c", is_replicated=lambda _, __: replicated)
+        return store
+
+    store = started()
+    log = store.create(tp, topic_id, Settings())
+    log.replicated = replicated
+    put(log, batch_of(b"on disk"))
+    log.flush()
+    store.checkpoint()
+    put(log, batch_of(b"in memory"))
+    disk.fail("sync", f"{0:020d}.log", errno.EIO, times=1)
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    disk.kill()
+
+    # The machine was not restarted: the kernel shows pages that no later fsync writes.
+    again = started()
+    found = again.get(tp)
+    assert found is not None
+    found.open()
+
+    assert values_of(read_all(found)) == ([b"on disk"] if replicated else [b"on disk", b"in memory"])
+    assert (tp in again.damaged) is replicated, "it has lost what it may have acknowledged"

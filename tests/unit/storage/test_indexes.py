@@ -182,3 +182,12 @@ def test_a_torn_transaction_entry_is_damage():
 
     with pytest.raises(TxnIndexDamaged):
         txn_index.read(disk, "/d/x")
+
+
+def test_a_transaction_entry_of_zeros_is_damage():
+    disk = MemDisk()
+    disk.make_directory("/d")
+    disk.write_file("/d/x", bytes(txn_index.ENTRY_BYTES))
+
+    with pytest.raises(TxnIndexDamaged):
+        txn_index.read(disk, "/d/x")

@@ -1,6 +1,7 @@
 """A log returns the appended records at their offsets, whatever happens to its segments."""
 
 import errno
+from collections.abc import Sequence
 
 import pytest
 from tests.unit.storage.logs import (
@@ -15,9 +16,10 @@ from tests.unit.storage.logs import (
     values_of,
 )
 
-from penstock.model.generated_errors import OffsetOutOfRange, RecordListTooLarge
+from penstock.model.generated_errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
 from penstock.storage import txn_index
 from penstock.storage.disk import RealDisk
+from penstock.storage.log import Log
 from penstock.storage.names import TXN_INDEX
 from penstock.storage.recovery import Stop
 from penstock.storage.txn_index import AbortedTxn
@@ -235,6 +237,98 @@ def test_followers_append_batches_with_the_offsets_they_have():
     assert follower.epochs.entries() == leader.epochs.entries() == [(3, 0)]
 
 
+def fetched(*offsets_and_epochs: tuple[int, int], timestamps: Sequence[int] | None = None) -> bytearray:
+    """Batches of two records at these offsets and epochs, as a leader sends them."""
+    batches = bytearray()
+    for at, (offset, epoch) in enumerate(offsets_and_epochs):
+        leader = log_on(MemDisk())
+        leader.log_end = offset
+        time = 1000 if timestamps is None else timestamps[at]
+        put(leader, batch_of(b"%d" % offset * 20, b"+", timestamps=time), epoch=epoch)
+        found = leader.slice(offset, 1 << 20, end=offset + 2, at_least_one=True)
+        assert found is not None
+        batches += found.contents()
+    return batches
+
+
+RUN = [(at * 2, at // 12) for at in range(20)] + [(50 + at * 3, 2) for at in range(20)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(),
+        Settings(index_interval_bytes=200),
+        Settings(index_interval_bytes=0, segment_index_bytes=60),
+        Settings(index_interval_bytes=300, segment_index_bytes=60),
+        Settings(segment_bytes_effective=700, index_interval_bytes=100),
+        Settings(segment_ms=5_000),
+    ],
+)
+def test_batches_of_one_fetch_are_stored_as_if_they_came_one_by_one(settings: Settings):
+    timestamps = [1000 + at * 700 for at in range(len(RUN))]
+    batches = fetched(*RUN, timestamps=timestamps)
+    together, one_by_one = log_on(MemDisk(), settings), log_on(MemDisk(), settings)
+    calls: list[tuple[int, bytes]] = []
+
+    together.append_stamped(memoryview(batches), lambda header, batch: calls.append((header.base_offset, bytes(batch))))
+    position = 0
+    while position < len(batches):
+        size = parse_batch_header(batches[position:]).size
+        one_by_one.append_stamped(memoryview(batches)[position : position + size], lambda *_: None)
+        position += size
+
+    assert [offset for offset, _ in calls] == [offset for offset, _ in RUN]
+    assert b"".join(batch for _, batch in calls) == batches
+    assert state_of(together) == state_of(one_by_one)
+    assert read_all(together) == read_all(one_by_one)
+
+
+def state_of(log: Log) -> tuple[object, ...]:
+    active = log.active
+    assert active is not None
+    described = log.segments.describe()
+    segments = [(each.base, each.size, each.max_timestamp, each.max_timestamp_offset) for each in described]
+    tail = active.tail_from, active.tail_lasts, active.tail_positions, active.unindexed
+    index = list(active.offsets.offsets), list(active.offsets.positions)
+    return log.log_end, log.size_bytes, log.epochs.entries(), segments, tail, index
+
+
+def test_batches_of_one_fetch_are_written_with_one_call():
+    disk = MemDisk()
+    log = log_on(disk)
+    log.append_stamped(memoryview(fetched((0, 0))), lambda *_: None)
+    batches = fetched((2, 0), (4, 0), (6, 0), (9, 0))
+    appends: list[int] = []
+    active = log.active
+    assert active is not None
+    write = active.file.append
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(active.file), "append", lambda file, data: appends.append(len(data)) or write(data))
+        log.append_stamped(memoryview(batches), lambda *_: None)
+
+    assert appends == [len(batches)]
+
+
+def test_batches_of_one_fetch_that_do_not_fit_on_the_disk_are_removed_together():
+    disk = MemDisk()
+    log = log_on(disk)
+    log.append_stamped(memoryview(fetched((0, 0))), lambda *_: None)
+    before = state_of(log)
+    recorded: list[int] = []
+    disk.capacity_bytes = disk.used_bytes() + 150
+
+    with pytest.raises(KafkaStorageError):
+        log.append_stamped(memoryview(fetched((2, 0), (4, 0))), lambda header, _: recorded.append(header.base_offset))
+
+    assert state_of(log) == before
+    assert not recorded
+    disk.capacity_bytes *= 2
+    log.append_stamped(memoryview(fetched((2, 0), (4, 0))), lambda *_: None)
+    assert [record.offset for record in read_all(log)] == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_gap_between_batches_is_skipped():
     log = log_on(MemDisk())
     put(log, batch_of(b"a"))
@@ -267,18 +361,19 @@ def test_truncation_removes_the_batch_that_holds_the_offset():
 def test_truncation_forgets_the_transactions_whose_markers_it_removes():
     disk = MemDisk()
     log = log_on(disk)
-    for at in range(4):
+    put(log, batch_of(b"first"))
+    for at in range(1, 5):
         put(log, batch_of(b"%d" % at))
-        log.note_aborted(AbortedTxn(at, at, at, at))
+        log.note_aborted(AbortedTxn(at, at - 1, at, at))
     disk.fail("append", TXN_INDEX, errno.ENOSPC)
     put(log, batch_of(b"unwritten"))
-    log.note_aborted(AbortedTxn(4, 4, 4, 4))
+    log.note_aborted(AbortedTxn(5, 4, 5, 5))
     disk.faults.clear()
 
-    log.truncate_to(2)
+    log.truncate_to(3)
 
     assert log.txn_index.save()
-    assert [entry.last_offset for entry in txn_index.read(disk, txn_index.path_of(log.path, 0))] == [0, 1]
+    assert [entry.last_offset for entry in txn_index.read(disk, txn_index.path_of(log.path, 0))] == [1, 2]
 
 
 def test_truncating_everything_restarts_the_log_at_the_offset():

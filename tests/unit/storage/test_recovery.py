@@ -21,7 +21,7 @@ from penstock.model.ids import TopicPartition
 from penstock.storage import txn_index
 from penstock.storage.checkpoint import CheckpointDamaged, encode_offsets, read_offsets
 from penstock.storage.epochs import LeaderEpochs
-from penstock.storage.names import GAPS, LOG, OFFSET_INDEX, QUARANTINED
+from penstock.storage.names import GAPS, LOG, OFFSET_INDEX, QUARANTINED, offset_name
 from penstock.storage.recovery import Stop
 from penstock.storage.retention import retain
 from penstock.storage.trash import Trash
@@ -145,6 +145,35 @@ def test_segments_after_a_damaged_batch_are_dropped_when_they_were_not_committed
     assert again.log_end < log.segments[3].base
     assert len(read_all(again)) == again.log_end
     assert [segment.base for segment in again.segments] == [segment.base for segment in log.segments[:3]]
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 47, batch_of(b"never acknowledged")[:-1]], ids=["zeros", "partial"])
+@pytest.mark.parametrize("recovered_to", ["the end of the segment", "the start"])
+def test_a_partial_batch_that_comes_back_before_a_later_segment_costs_no_record(tail, recovered_to):
+    """It was removed and the next segment was begun; the power cut undid the removal alone."""
+    disk = MemDisk()
+    log = log_on(disk, SMALL)
+    at = 0
+    while len(log.segments) < 3:
+        put(log, batch_of(b"%d" % at))
+        at += 1
+    log.segments.release()
+    second, third = [segment.base for segment in log.segments][1:]
+    path = f"{PATH}/{offset_name(second, LOG)}"
+    size = disk.stat(path).size
+    disk.open(path).append(tail)
+
+    again = log_on(
+        disk,
+        SMALL,
+        stop=Stop.MACHINE_CRASH,
+        recovery_point=third if recovered_to == "the end of the segment" else 0,
+        high_watermark=at,
+    )
+
+    assert values_of(read_all(again)) == [b"%d" % number for number in range(at)]
+    assert disk.stat(path).size == size
+    assert f"{offset_name(second, LOG)}{QUARANTINED}" not in disk.list_directory(PATH)
 
 
 def test_batches_below_the_recovery_point_are_not_read_again():
