@@ -28,6 +28,7 @@ from penstock.quotas.client_quotas import ClientQuotas
 from penstock.storage import producer_snapshot
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.log import Log
+from penstock.storage.names import DELETE_DIRECTORY
 from penstock.storage.producer_snapshot import SNAPSHOT_AT_ONCE_MAX
 from penstock.storage.retention import may_be_due, retain
 from penstock.storage.scrubber import Scrubber, ScrubJob
@@ -174,8 +175,16 @@ class Maintenance:
 
     async def empty_trash(self) -> None:
         """Remove the files of dropped segments and deleted logs whose delay has passed."""
-        trash = self._store.trash
-        due = trash.take_due(self._clock.now_ms())
+        trash, now_ms = self._store.trash, self._clock.now_ms()
+        due = trash.take_due(now_ms)
+        if any(path.endswith(DELETE_DIRECTORY) for path in due):
+            # A start that finds a log in the checkpoints and no trace of it on the disk takes it for lost.
+            try:
+                await self.checkpoint()
+            except KafkaStorageError:
+                for path in due:
+                    trash.add(path, now_ms)
+                raise
         if due:
             for error in await self._off_loop(lambda: trash.remove(due)):
                 self._log.error("files_not_removed", path=str(error.filename), reason=str(error))
@@ -288,6 +297,8 @@ class Maintenance:
                 self._log.error(
                     found.event, partition=str(job.tp), path=found.path, offset=found.offset, detail=found.detail
                 )
+                if log.replicated:
+                    self._replicas.resign(job.tp, found.detail)
 
     # Expiration
 

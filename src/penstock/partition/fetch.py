@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import NotLeaderOrFollower
-from penstock.model.ids import NO_BROKER, NO_OFFSET, BrokerId
+from penstock.model.generated_errors import NotLeaderOrFollower, StaleBrokerEpoch
+from penstock.model.ids import NO_BROKER, NO_BROKER_EPOCH, NO_OFFSET, BrokerEpoch, BrokerId, Offset
 from penstock.model.timers import Timer, Timers
 from penstock.model.turns import Turns
 from penstock.partition.fetch_session import (
@@ -27,10 +27,14 @@ from penstock.partition.fetch_session import (
     FetchSessions,
     PartitionKey,
 )
+from penstock.partition.follower import FollowerUnconfirmed
 from penstock.partition.leader import Leader
 from penstock.partition.replica import Replica
+from penstock.partition.replica_selector import ReplicaSelector, ReplicaView
 from penstock.partition.replicas import Replicas
 from penstock.partition.results import Fetched
+from penstock.quotas.replication import ReplicationThrottle, is_named
+from penstock.wire.fetch import HIGH_WATERMARK_UNKNOWN
 
 PARTITIONS_AT_ONCE_MAX = 200
 """Partitions that a request reads in one turn of the loop; a larger request takes several turns."""
@@ -51,6 +55,24 @@ class FetchLimits:
     read_committed: bool = False
     replica_id: BrokerId = NO_BROKER
     """The broker that fetches as a follower; negative: a consumer."""
+    replica_epoch: BrokerEpoch = NO_BROKER_EPOCH
+    """The registration in which it fetches."""
+    rack: str = ""
+    """A consumer's rack: it may be sent to a follower, and read from one."""
+    listener: str = ""
+    """The listener of the consumer: it can reach only the brokers that have it."""
+
+    @property
+    def of_follower(self) -> bool:
+        return self.replica_id >= 0
+
+    @property
+    def from_follower(self) -> bool:
+        """Whether a consumer may read from a follower.
+
+        Not without a rack, though Kafka allows it: a former leader then sends the consumer to its successor.
+        """
+        return bool(self.rack) and self.replica_id < 0
 
 
 def never_gone() -> bool:
@@ -66,18 +88,36 @@ class PartitionWatch:
     active, and a reader that does not return costs nothing more.
     """
 
-    __slots__ = ("held_back", "partition", "replica", "resting", "seen", "session", "stable", "watching")
+    __slots__ = (
+        "_of_follower",
+        "_watchers",
+        "held_back",
+        "partition",
+        "replica",
+        "resting",
+        "seen",
+        "served",
+        "session",
+        "stable",
+        "watching",
+    )
 
-    def __init__(self, replica: Replica, partition: CachedPartition, session: FetchSession) -> None:
+    def __init__(
+        self, replica: Replica, partition: CachedPartition, session: FetchSession, *, of_follower: bool = False
+    ) -> None:
         self.replica = replica
+        self._of_follower = of_follower
+        self._watchers = replica.watchers_of(follower=of_follower)
         self.partition = partition
         self.session = session
-        self.seen = replica.watchers.readable_bytes
-        """The replica's `readable_bytes` when last read."""
+        self.seen = self._watchers.readable_bytes
+        """`readable_bytes` when last read."""
         self.stable = replica.offsets.last_stable
         """The last stable offset when committed data was last counted."""
         self.held_back = False
         """Whether open transactions kept readers of committed data from bytes that `seen` includes."""
+        self.served = True
+        """Whether the replica served the reader when last read."""
         self.watching = False
         self.resting = False
         """Whether it is notified only from some growth on."""
@@ -85,24 +125,48 @@ class PartitionWatch:
     def open(self) -> None:
         """Be notified of every change from now on."""
         offsets = self.replica.offsets
-        self.seen = self.replica.watchers.readable_bytes
+        self.seen = self._watchers.readable_bytes
         self.stable = offsets.last_stable
         self.held_back = offsets.last_stable < offsets.high_watermark
         if not self.watching or self.resting:
             self.watching = True
             self.resting = False
-            self.replica.watch(self)
+            self.replica.watch(self, follower=self._of_follower)
+        if self._of_follower:
+            self._watch_high_watermark()
+
+    def _watch_high_watermark(self) -> None:
+        """Be notified when more is committed, as consumers are, if consumers of the follower wait for that."""
+        if self.partition.follower_high_watermark != HIGH_WATERMARK_UNKNOWN:
+            self.replica.watchers.add(self)
+        else:
+            self.replica.watchers.discard(self)
+
+    @property
+    def has_high_watermark_news(self) -> bool:
+        """Whether the follower can raise its high watermark, has consumers that wait for it, and was not sent it."""
+        partition, high_watermark = self.partition, self.replica.offsets.high_watermark
+        if partition.follower_high_watermark >= high_watermark or partition.high_watermark == high_watermark:
+            return False
+        held_end = partition.fetch_offset if partition.held_end < 0 else partition.held_end
+        return partition.follower_high_watermark < held_end
 
     def rest(self, grown_bytes: int) -> None:
         """Be notified of growth only from `grown_bytes` more than `seen` on."""
         if grown_bytes > 1 or self.resting:
             self.resting = grown_bytes > 1
-            self.replica.watch(self, grown_bytes)
+            self.replica.watch(self, grown_bytes, follower=self._of_follower)
+
+    @property
+    def readable_bytes(self) -> int:
+        """Bytes that have become visible to this reader since the replica was opened."""
+        return self._watchers.readable_bytes
 
     def grow(self) -> int:
         """The growth since `seen`, which then includes it."""
-        grown = self.replica.watchers.readable_bytes - self.seen
-        self.seen = self.replica.watchers.readable_bytes
+        readable_bytes = self._watchers.readable_bytes
+        grown = readable_bytes - self.seen
+        self.seen = readable_bytes
         return grown
 
     def close(self) -> None:
@@ -177,6 +241,11 @@ class FetchJob:
         """The id of the request's registered session, or `NO_SESSION`."""
         return self._session.id
 
+    @property
+    def of_follower(self) -> bool:
+        """Whether a broker fetches, to replicate."""
+        return self._limits.of_follower
+
     # Reading
 
     @property
@@ -202,13 +271,15 @@ class FetchJob:
                 fetched = self._fetches.look(partition, session, limits, bytes_left, at_least_one=bytes_read == 0)
             except BrokerError as error:
                 results.append((partition, error))
-                urgent = True
+                urgent = urgent or not isinstance(error, FollowerUnconfirmed)
                 continue
             if fetched is not None:
                 results.append((partition, fetched))
                 size = len(fetched.records)
                 bytes_read += size
                 bytes_left = max(0, bytes_left - size)
+                if fetched.is_urgent:
+                    urgent = True
         self.results = results
         self.bytes_read = bytes_read
         self._urgent = urgent
@@ -255,11 +326,13 @@ class FetchJob:
             )
         except BrokerError as error:
             found[partition] = error
-            self._urgent = True
+            self._urgent = self._urgent or not isinstance(error, FollowerUnconfirmed)
             return
         if fetched is not None:
             found[partition] = fetched
             self.bytes_read += len(fetched.records)
+            if fetched.is_urgent:
+                self._urgent = True
 
     # Waiting
 
@@ -289,6 +362,9 @@ class FetchJob:
             if rests:
                 self._rest(watch)
         self._timer = self._fetches.timers.after_ms(wait_ms, self.complete)
+        if any(not watch.served and watch.replica.serves(from_follower=True) for watch in watches):
+            # A leader confirmed its follower between two turns of a large read.
+            self.complete()
 
     def complete(self) -> None:
         """Stop waiting, read again and call back."""
@@ -347,9 +423,16 @@ class FetchJob:
 
     def _is_over(self, watch: PartitionWatch, grown: int) -> bool:
         """Count the growth of a partition; whether that ends the wait."""
-        offsets = watch.replica.offsets
+        replica, offsets = watch.replica, watch.replica.offsets
         wanted = watch.partition
-        if not isinstance(watch.replica.role, Leader) or wanted.fetch_offset < offsets.log_start:
+        if replica.serves(from_follower=self._limits.from_follower) != watch.served:
+            return True
+        if not watch.served:
+            # A follower that its leader has not confirmed: the wait ends when it has, or with the time.
+            return replica.is_offline
+        if wanted.fetch_offset < offsets.log_start or wanted.fetch_offset > offsets.log_end:
+            return True
+        if self._limits.of_follower and watch.has_high_watermark_news:
             return True
         if self._limits.read_committed:
             if offsets.last_stable <= wanted.fetch_offset:
@@ -395,12 +478,12 @@ class FetchJob:
 def readable_in(partition: CachedPartition) -> int:
     """The `readable_bytes` of the partition's replica; 0 where there is none."""
     watch = partition.watch
-    return watch.replica.watchers.readable_bytes if isinstance(watch, PartitionWatch) else 0
+    return watch.readable_bytes if isinstance(watch, PartitionWatch) else 0
 
 
 def news(partition: CachedPartition, outcome: Fetched | BrokerError) -> bool:
     """Note what is sent for a partition; False when nothing in it is new."""
-    if isinstance(outcome, BrokerError):
+    if isinstance(outcome, BrokerError) or outcome.diverging is not None or outcome.preferred_replica >= 0:
         return partition.note_response(0, NO_OFFSET, NO_OFFSET, failed=True)
     return partition.note_response(len(outcome.records), outcome.high_watermark, outcome.log_start, failed=False)
 
@@ -408,9 +491,28 @@ def news(partition: CachedPartition, outcome: Fetched | BrokerError) -> bool:
 class Fetches:
     """The read path over all partitions of this broker."""
 
-    __slots__ = ("replicas", "sessions", "timers", "waiting")
+    __slots__ = ("_now_ms", "_rack_of", "_select", "_throttle", "replicas", "sessions", "timers", "waiting")
 
-    def __init__(self, *, replicas: Replicas, sessions: FetchSessions, timers: Timers) -> None:
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        sessions: FetchSessions,
+        timers: Timers,
+        now_ms: Callable[[], int],
+        throttle: ReplicationThrottle | None = None,
+        select: ReplicaSelector | None = None,
+        rack_of: Callable[[BrokerId, str], str | None] = lambda _, __: None,
+    ) -> None:
+        """`throttle` limits the bytes of followers that their topics name; without one they are not limited.
+
+        `select` chooses the replica that consumers read from; without it they read from the leader. `rack_of` gives the
+        rack of a broker; None where it has none, or not the listener named.
+        """
+        self._now_ms = now_ms
+        self._select = select
+        self._rack_of = rack_of
+        self._throttle = throttle
         self.replicas = replicas
         self.sessions = sessions
         self.timers = timers
@@ -451,17 +553,26 @@ class Fetches:
     ) -> Fetched | None:
         """Read one partition; None when the reader has everything: the partition is then settled and watched."""
         watch = partition.watch
-        if not isinstance(watch, PartitionWatch) or not isinstance(watch.replica.role, Leader):
+        from_follower = limits.from_follower
+        if not isinstance(watch, PartitionWatch) or not (
+            isinstance(watch.replica.role, Leader) or watch.replica.serves(from_follower=from_follower)
+        ):
             partition.unwatch()
             found = self.replicas.find(partition.topic, partition.partition)
-            partition.watch = watch = PartitionWatch(found, partition, session)
+            partition.watch = watch = PartitionWatch(found, partition, session, of_follower=limits.of_follower)
+        if limits.replica_id >= 0:
+            return self._look_for_follower(watch, limits, min(partition.bytes_max, bytes_left), at_least_one)
         replica = watch.replica
         role, offsets = replica.role, replica.offsets
-        if limits.replica_id >= 0 and isinstance(role, Leader) and limits.replica_id not in role.followers:
-            raise NotLeaderOrFollower()
         offset = partition.fetch_offset
+        watch.served = isinstance(role, Leader) or replica.serves(from_follower=from_follower)
+        if from_follower:
+            if not isinstance(role, Leader):
+                replica.consumed_ms = self._now_ms()
+            elif (preferred := self._preferred(role, offset, limits)) != role.broker_id:
+                return replica.redirect(preferred, leader_epoch=partition.leader_epoch)
         if (
-            isinstance(role, Leader)
+            watch.served
             and offset == (offsets.last_stable if limits.read_committed else offsets.high_watermark)
             and partition.high_watermark == offsets.high_watermark
             and partition.log_start == offsets.log_start
@@ -478,4 +589,85 @@ class Fetches:
             read_committed=limits.read_committed,
             leader_epoch=partition.leader_epoch,
             fetched_epoch=partition.fetched_epoch,
+            from_follower=from_follower,
         )
+
+    def _preferred(self, role: Leader, offset: Offset, limits: FetchLimits) -> BrokerId:
+        """The broker from which a consumer with a rack is to read a partition that is led here."""
+        if self._select is None or not role.followers:
+            return role.broker_id
+        now_ms = self._now_ms()
+        followers = (
+            ReplicaView(
+                broker_id=follower,
+                rack=self._rack_of(follower, limits.listener),
+                log_end=progress.log_end,
+                behind_ms=now_ms - progress.caught_up_ms,
+            )
+            for follower, progress in role.readable_followers(offset, self.replicas.cluster.broker_epoch_of)
+        )
+        leader = ReplicaView(
+            broker_id=role.broker_id,
+            rack=self._rack_of(role.broker_id, limits.listener),
+            log_end=role.offsets.log_end,
+            behind_ms=0,
+        )
+        return self._select(limits.rack, leader, followers)
+
+    def _throttle_of(self, replica: Replica, follower: BrokerId) -> ReplicationThrottle | None:
+        """The throttle of a follower's fetch; None where the topic does not name the leader, or it is in sync."""
+        named = replica.config.leader_replication_throttled_replicas
+        role = replica.role
+        if not named or not isinstance(role, Leader) or follower in role.isr:
+            return None
+        return self._throttle if is_named(named, replica.tp.partition, role.broker_id) else None
+
+    def _look_for_follower(
+        self, watch: PartitionWatch, limits: FetchLimits, bytes_max: int, at_least_one: bool
+    ) -> Fetched | None:
+        """Count a follower's fetch of one partition and read it; None when the follower has everything, as `look`.
+
+        It counts only in the registration that the controller has admitted: else any client could commit records.
+        """
+        partition, replica = watch.partition, watch.replica
+        role, offsets = replica.role, replica.offsets
+        if isinstance(role, Leader):
+            if limits.replica_id not in role.followers:
+                raise NotLeaderOrFollower()
+            if limits.replica_epoch != self.replicas.cluster.broker_epoch_of(limits.replica_id):
+                raise StaleBrokerEpoch(f"broker {limits.replica_id} is not admitted with epoch {limits.replica_epoch}")
+        throttle = self._throttle_of(replica, limits.replica_id)
+        if throttle is not None and throttle.exceeded:
+            # It gets nothing, and asks again after its longest wait.
+            bytes_max, at_least_one = 0, False
+        fetched = replica.read_for_follower(
+            limits.replica_id,
+            partition.fetch_offset,
+            bytes_max,
+            at_least_one=at_least_one,
+            broker_epoch=limits.replica_epoch,
+            leader_epoch=partition.leader_epoch,
+            fetched_epoch=partition.fetched_epoch,
+            held_end=partition.held_end,
+            log_start=partition.follower_log_start,
+            now_ms=self._now_ms(),
+        )
+        if throttle is not None:
+            throttle.copied(len(fetched.records))
+        if (
+            fetched.diverging is None
+            and isinstance(role, Leader)
+            and limits.replica_id in role.isr
+            and not role.is_proposing
+            and partition.fetch_offset == offsets.log_end == offsets.high_watermark
+            and partition.high_watermark == offsets.high_watermark
+            and partition.log_start == offsets.log_start
+        ):
+            # Its progress is known; a later high watermark needs an append first, which activates it, as does another
+            # ISR. A follower outside of the ISR is looked at with every fetch, until it joins.
+            watch.open()
+            watch.session.settle(partition)
+            return None
+        if watch.has_high_watermark_news:
+            fetched.is_urgent = True
+        return fetched

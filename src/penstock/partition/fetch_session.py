@@ -23,6 +23,7 @@ from typing import Protocol
 
 from penstock.model.generated_errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from penstock.model.ids import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Offset
+from penstock.wire.fetch import HIGH_WATERMARK_UNKNOWN
 
 NO_SESSION = 0
 EPOCH_INITIAL = 0
@@ -67,7 +68,9 @@ class CachedPartition:
         "bytes_max",
         "fetch_offset",
         "fetched_epoch",
+        "follower_high_watermark",
         "follower_log_start",
+        "held_end",
         "high_watermark",
         "leader_epoch",
         "log_start",
@@ -85,6 +88,8 @@ class CachedPartition:
         leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
         follower_log_start: Offset = NO_OFFSET,
         fetched_epoch: LeaderEpoch = NO_LEADER_EPOCH,
+        held_end: Offset = NO_OFFSET,
+        follower_high_watermark: Offset = HIGH_WATERMARK_UNKNOWN,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -93,6 +98,10 @@ class CachedPartition:
         self.leader_epoch = leader_epoch
         self.follower_log_start = follower_log_start
         self.fetched_epoch = fetched_epoch
+        self.held_end = held_end
+        """Up to where a follower holds its log; `NO_OFFSET`: up to `fetch_offset`."""
+        self.follower_high_watermark = follower_high_watermark
+        """The high watermark of a follower that wants to know of a greater one at once; else the greatest number."""
         self.high_watermark = NO_OFFSET
         self.log_start = NO_OFFSET
         self.watch: Watch | None = None
@@ -103,12 +112,19 @@ class CachedPartition:
         return (self.topic, self.partition)
 
     def ask(self, request: "CachedPartition") -> None:
-        """Replace the request; the offsets last sent stay."""
+        """Replace the request; the offsets last sent stay, unless they were sent in another leader epoch.
+
+        A follower has to hear from its leader in each epoch, even if nothing else is new.
+        """
+        if request.leader_epoch != self.leader_epoch:
+            self.high_watermark = NO_OFFSET
         self.fetch_offset = request.fetch_offset
         self.bytes_max = request.bytes_max
         self.leader_epoch = request.leader_epoch
         self.follower_log_start = request.follower_log_start
         self.fetched_epoch = request.fetched_epoch
+        self.held_end = request.held_end
+        self.follower_high_watermark = request.follower_high_watermark
 
     def unwatch(self) -> None:
         if self.watch is not None:

@@ -27,8 +27,8 @@ from penstock.model.ids import (
     ProducerEpoch,
     ProducerId,
 )
-from penstock.model.producers import CompletedTxn, ProducerSnapshot
-from penstock.partition.verification import TxnProof, VerificationGuards
+from penstock.model.producers import PRODUCER_ID_MAX, CompletedTxn, ProducerSnapshot
+from penstock.partition.verification import TxnProof, VerificationGuards, precedes
 
 BATCHES_KEPT = 5
 """As many as a producer may have in flight; a retry older than that cannot be recognised."""
@@ -166,7 +166,7 @@ class ProducerTable:
             batches = entry.batches
             last = batches[-1][0] if batches else NO_SEQUENCE
             if base_sequence != last + 1 and (base_sequence != 0 or last != SEQUENCE_MAX):
-                duplicate = self._duplicate(batches, base_sequence, last_offset_delta)
+                duplicate = self.find_duplicate(entry, base_sequence, last_offset_delta)
                 if duplicate is not None:
                     return duplicate
                 if epoch != NO_EPOCH:
@@ -190,15 +190,62 @@ class ProducerTable:
             self._check_room()
         return None
 
+    def check_redirected(
+        self,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        base_sequence: int,
+        last_offset_delta: int,
+        transactional: bool,
+        *,
+        first_sequence: int,
+        begins_at: int,
+    ) -> Duplicate | None:
+        """`check` for a batch of a drained partition: its sequences continue what either partition has.
+
+        `first_sequence` is the next one by the drained partition's own table, which is ahead of this one where it has
+        accepted records since it was drained before; -1 where it does not know the producer's epoch. `begins_at` is for
+        a producer that neither knows; -1 allows any.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            expected = begins_at if first_sequence < 0 else first_sequence
+        elif epoch < entry.epoch or first_sequence < 0:
+            expected = NO_SEQUENCE
+        elif epoch > entry.epoch:
+            expected = first_sequence
+        else:
+            last = entry.batches[-1][0] if entry.batches else NO_SEQUENCE
+            is_ahead = last == NO_SEQUENCE or precedes((last + 1) & SEQUENCE_MAX, first_sequence)
+            expected = first_sequence if is_ahead else NO_SEQUENCE
+        if expected < 0:
+            return self.check(producer_id, epoch, base_sequence, last_offset_delta, transactional)
+        if base_sequence != expected:
+            if entry is not None and epoch == entry.epoch:
+                duplicate = self.find_duplicate(entry, base_sequence, last_offset_delta)
+                if duplicate is not None:
+                    return duplicate
+            raise OutOfOrderSequenceNumber(
+                f"Out of order sequence number for producer {producer_id}: {base_sequence} "
+                f"(incoming seq. number), {expected} (expected)"
+            )
+        if entry is not None and entry.txn_first_offset >= 0:
+            if not transactional:
+                raise InvalidTxnState(f"Expected transactional write from producer {producer_id}")
+        elif transactional:
+            self._check_room()
+        return None
+
     def _check_room(self) -> None:
         """Refuse a batch that would begin a transaction if too many are open."""
         if len(self._open) >= OPEN_TXNS_MAX:
             raise NotEnoughReplicas(f"{OPEN_TXNS_MAX} transactions are open in this partition, no more can begin")
 
     @staticmethod
-    def _duplicate(batches: list[BatchSeen], base_sequence: int, last_offset_delta: int) -> Duplicate | None:
+    def find_duplicate(entry: ProducerEntry, base_sequence: int, last_offset_delta: int) -> Duplicate | None:
+        """Where the log has a batch of a producer's present epoch, if it is one of the last five."""
         last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX
-        for sequence, last_offset, offset_delta, timestamp in batches:
+        for sequence, last_offset, offset_delta, timestamp in entry.batches:
             if sequence == last_sequence and offset_delta == last_offset_delta:
                 return Duplicate(Offset(last_offset - offset_delta), Offset(last_offset), timestamp)
         return None
@@ -383,6 +430,11 @@ class ProducerTable:
         """An immutable view of the table, to be read later or in another thread; later changes copy their entry."""
         self._generation += 1
         return FrozenProducers(list(self._entries.items()))
+
+    def of_clients(self) -> "FrozenProducers":
+        """`freeze` without the producers of partitions that are drained into this one."""
+        self._generation += 1
+        return FrozenProducers([(id_, entry) for id_, entry in self._entries.items() if id_ <= PRODUCER_ID_MAX])
 
     def snapshot(self) -> list[ProducerSnapshot]:
         """The table as a snapshot file holds it: of the five batches, the last one."""

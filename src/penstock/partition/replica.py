@@ -6,7 +6,7 @@ between two awaits.
 """
 
 from asyncio import get_running_loop
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from penstock.model.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     CONTROL_FLAG,
+    HEADER,
     HEADER_BYTES,
     LOG_APPEND_TIME_FLAG,
     TRANSACTIONAL_FLAG,
@@ -24,6 +25,8 @@ from penstock.model.deferred import Deferred
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CorruptMessage,
+    FencedLeaderEpoch,
+    InvalidRecord,
     KafkaStorageError,
     MessageTooLarge,
     NotLeaderOrFollower,
@@ -31,20 +34,41 @@ from penstock.model.generated_errors import (
     TransactionalIdAuthorizationFailed,
 )
 from penstock.model.ids import (
+    NO_BROKER,
+    NO_BROKER_EPOCH,
+    NO_COORDINATOR_EPOCH,
     NO_LEADER_EPOCH,
     NO_OFFSET,
+    BrokerEpoch,
+    BrokerId,
     LeaderEpoch,
     Offset,
     TopicId,
     TopicPartition,
 )
+from penstock.model.producers import PRODUCER_ID_MAX
+from penstock.model.removals import Removals
 from penstock.model.topic import PartitionState
+from penstock.partition import redirect
 from penstock.partition import role as roles
 from penstock.partition.aborted_txns import AbortedTxns
-from penstock.partition.follower import Follower
-from penstock.partition.leader import Leader
+from penstock.partition.cluster_port import ClusterPort
+from penstock.partition.follower import FetchFrom, Follower, TruncateTo
+from penstock.partition.leader import IsrProposal, Leader
 from penstock.partition.offset_waiters import OffsetWaiters
-from penstock.partition.producers import FrozenProducers, ProducerTable
+from penstock.partition.producers import Duplicate, FrozenProducers, ProducerTable
+from penstock.partition.redirect import (
+    Accepted,
+    AdoptedProducer,
+    Drain,
+    Handover,
+    Resumption,
+    Source,
+    Sources,
+)
+from penstock.partition.redirected_batches import empty_batch, restamped
+from penstock.partition.removals import mark_within, told_to
+from penstock.partition.replicated_batches import UnexpectedBatch, sound_batches
 from penstock.partition.results import Appended, Fetched
 from penstock.partition.role import Offline, Role
 from penstock.partition.validation import (
@@ -52,6 +76,7 @@ from penstock.partition.validation import (
     LIGHT_RECORDS_BYTES_MAX,
     TooHeavy,
     ValidationRules,
+    check_header,
     one_batch,
     plain_header,
     validate,
@@ -66,9 +91,11 @@ from penstock.storage.log import Log
 from penstock.storage.slices import FileSlice
 from penstock.storage.txn_index import AbortedTxn
 from penstock.wire.decompression_budget import DecompressionBudget
-from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
+from penstock.wire.records import ABORT_MARKER, build_fence, decode_records, parse_marker
 
 FLUSH_NEVER = 2**63
+CONSUMERS_GONE_MS = 5_000
+"""A follower that no consumer has read from for so long fetches as if there were none."""
 VERSION_NEWEST = 13
 BUMPING_VERSION = 2
 """From this transaction version on, a marker's epoch is one more than that of the transaction's records."""
@@ -88,14 +115,21 @@ class Replica:
     __slots__ = (
         "_aborted",
         "_bytes_unseen",
+        "_cluster",
         "_commit_waiters",
         "_decompression",
+        "_deletion_waiters",
+        "_failed_at",
         "_flush_at",
         "_flush_waiters",
         "_flushes",
+        "_follower_watchers",
         "_rules",
+        "_sources",
         "_threads",
         "config",
+        "consumed_ms",
+        "detour",
         "log",
         "offsets",
         "producers",
@@ -122,6 +156,7 @@ class Replica:
         flushes: GroupCommit,
         threads: Executor,
         decompression: DecompressionBudget,
+        cluster: ClusterPort,
     ) -> None:
         self.tp = tp
         self.topic_id = topic_id
@@ -136,12 +171,25 @@ class Replica:
         """Offset of the newest snapshot of the producers: a start replays the log from there."""
         self.snapshot_bytes = 0
         self.snapshot_ms = 0
+        self._cluster = cluster
+        self._failed_at: tuple[int, int] | None = None
+        """Leader epoch and partition epoch in which a failed write was last reported to the cluster."""
         self._flushes = flushes
         self._threads = threads
         self._decompression = decompression
         self.watchers = Watchers(notifier)
+        self.consumed_ms: int | None = None
+        """When a consumer last read from this replica as a follower, by the monotonic clock; None: never."""
+        self._follower_watchers: Watchers | None = None
+        """Of followers' fetches, which read up to the log end; none before the first of them."""
         self._commit_waiters = OffsetWaiters()
         self._flush_waiters = OffsetWaiters()
+        self.detour: Drain | Resumption | None = None
+        """Where records for this partition are, or were, written instead; only of a leader."""
+        self._sources: tuple[LeaderEpoch, Sources] | None = None
+        """What this leader has accepted of partitions that are drained into this one."""
+        self._deletion_waiters: OffsetWaiters | None = None
+        """Of the low watermark; none before the first."""
         self._flush_at = FLUSH_NEVER
         """An append that ends at or beyond this offset requests a flush."""
         log.producers = producers.freeze
@@ -157,16 +205,57 @@ class Replica:
     def is_offline(self) -> bool:
         return isinstance(self.role, Offline)
 
-    def assume(self, decided: PartitionState, now_ms: int) -> None:
-        """Apply the controller's decision about leader and replicas."""
-        if isinstance(self.role, Offline):
-            return
-        self.role, moved = roles.assume(self.role, decided, now_ms)
+    @property
+    def follows(self) -> bool:
+        """Whether it has a leader to fetch from."""
+        role = self.role
+        return isinstance(role, Follower) and role.leader != NO_BROKER
+
+    def serves(self, *, from_follower: bool) -> bool:
+        """Whether a consumer is served here: by a leader, or by a follower if the consumer may read from one."""
+        role = self.role
+        return isinstance(role, Leader) or (from_follower and isinstance(role, Follower) and role.serves_consumers)
+
+    def assume(self, decided: PartitionState, now_ms: int) -> bool:
+        """Apply the controller's decision about leader and replicas; True when leader, epoch or role changed."""
+        before = self.role
+        if isinstance(before, Offline):
+            return False
+        self.role, moved = roles.assume(before, decided, now_ms, newest_epoch=self.log.epochs.latest)
+        self.follow_detour(decided)
         if moved:
             self._committed_more()
-        if not isinstance(self.role, Leader):
+        return self._changed_role(before)
+
+    def follow_detour(self, decided: PartitionState) -> None:
+        """Take over whether this partition is drained or resumes, from the decision that its role is of."""
+        role = self.role
+        if not isinstance(role, Leader):
+            self.detour = None
+        elif (role.leader_epoch, role.partition_epoch) == (decided.leader_epoch, decided.partition_epoch):
+            self.detour = redirect.detour(decided, self.detour, self.log.log_end)
+
+    def fence(self) -> bool:
+        """Follow no leader until the broker is admitted again; True when leader, epoch or role changed."""
+        before, self.role = self.role, roles.fence(self.role)
+        self.detour = None
+        return self._changed_role(before)
+
+    def _changed_role(self, before: Role) -> bool:
+        role = self.role
+        if not isinstance(role, Leader):
             self.producers.guards.clear()
+            if not isinstance(before, Follower):
+                self.log.drop_empty_epochs()
             self._fail_waiters(NotLeaderOrFollower())
+        elif role.leader_epoch != before.leader_epoch:
+            self.log.lower_removal_mark(mark_within(self.log.removal_mark.mark, self.log.log_end))
+            # Readers with an older epoch are fenced.
+            self._notify_all()
+        elif self._follower_watchers is not None and isinstance(before, Leader) and before.isr != role.isr:
+            # A follower that is not in the ISR any more may join again, though it has nothing to fetch.
+            self._follower_watchers.change()
+        return type(role) is not type(before) or role_key(role) != role_key(before)
 
     def leave(self, reason: BrokerError) -> None:
         """Go offline: waiting and later requests fail with this reason."""
@@ -177,7 +266,15 @@ class Replica:
     def _fail_waiters(self, reason: BrokerError) -> None:
         self._commit_waiters.fail(reason)
         self._flush_waiters.fail(reason)
+        if self._deletion_waiters is not None:
+            self._deletion_waiters.fail(reason)
+        self._notify_all()
+
+    def _notify_all(self) -> None:
+        """Something other than growth happened that every long poll has to see."""
         self.watchers.change()
+        if self._follower_watchers is not None:
+            self._follower_watchers.change()
 
     def leading(self) -> Leader:
         """This replica's role as leader; raises why it does not lead."""
@@ -208,11 +305,16 @@ class Replica:
         assert isinstance(self.role, Follower), f"{self.tp}: only a follower truncates itself"
         self.producers = producers
         self.log.producers = producers.freeze
-        self.role.truncated(self.log.log_end, producers)
+        if self.log.log_start > self.offsets.log_start:
+            self.role.restarted(self.log.log_start, producers)
+        else:
+            self.role.truncated(self.log.log_end, producers)
         self.snapshot_at = snapshot_at
         self._aborted = None
         self._bytes_unseen = 0
         self._plan_flush()
+        # Consumers may wait for offsets that are gone.
+        self.watchers.change()
 
     # Appending
 
@@ -243,10 +345,12 @@ class Replica:
             records = memoryview(b"")
         if internal:
             return self._append_own(role, records, now_ms, transaction_version)
+        if self.detour is not None:
+            redirect.check_accepts(self.detour)
         header = plain_header(records, self._rules, now_ms, version, self.tp)
         if header is not None:
             return self._store(role, records, header, now_ms)
-        return self._append_validated(role, one_batch(records, version), now_ms, proof)
+        return self._append_validated(role, one_batch(records, version), now_ms, proof, acks_all)
 
     def _append_own(self, role: Leader, batch: memoryview, now_ms: int, transaction_version: int) -> Appended:
         """Append a coordinator's batch: always light enough for the loop, and never a duplicate."""
@@ -254,22 +358,28 @@ class Replica:
             sound, header = validate(batch, self._rules, now_ms, self.tp, internal=True)
         except BrokerError as error:
             raise self._placed(error)
-        if header.attributes & CONTROL_FLAG:
+        if header.attributes & CONTROL_FLAG and header.producer_id >= 0:
             return self._store_marker(role, sound, header, now_ms, transaction_version)
-        if header.attributes & TRANSACTIONAL_FLAG:
+        if header.attributes & TRANSACTIONAL_FLAG and header.producer_id >= 0:
             self.producers.check_epoch(header.producer_id, header.producer_epoch)
         return self._store(role, sound, header, now_ms, internal=True)
 
     def _append_validated(
-        self, role: Leader, batch: memoryview, now_ms: int, proof: TxnProof | None
+        self,
+        role: Leader,
+        batch: memoryview,
+        now_ms: int,
+        proof: TxnProof | None,
+        acks_all: bool,
+        handover: Accepted | None = None,
     ) -> "Appended | Coroutine[Any, Any, Appended]":
         """Append a batch that needs more than the common checks, or fails them."""
         attributes = batch[ATTRIBUTES_AT + 1] if len(batch) >= HEADER_BYTES else 0
-        if attributes & TRANSACTIONAL_FLAG and proof is None:
+        if attributes & TRANSACTIONAL_FLAG and proof is None and handover is None:
             raise TransactionalIdAuthorizationFailed()
         # A thread gets a copy: the request's buffer belongs to the connection.
         if len(batch) >= HEAVY_BYTES and self._rules.opens(attributes & CODEC_MASK):
-            return self._append_later(memoryview(bytearray(batch)), now_ms, proof)
+            return self._append_later(memoryview(bytearray(batch)), now_ms, proof, acks_all, handover)
         try:
             sound, header = validate(
                 batch, self._rules, now_ms, self.tp, internal=False, records_bytes_max=LIGHT_RECORDS_BYTES_MAX
@@ -277,10 +387,17 @@ class Replica:
         except BrokerError as error:
             raise self._placed(error)
         except TooHeavy:
-            return self._append_later(memoryview(bytearray(batch)), now_ms, proof)
-        return self._store(role, sound, header, now_ms, proof=proof)
+            return self._append_later(memoryview(bytearray(batch)), now_ms, proof, acks_all, handover)
+        return self._store(role, sound, header, now_ms, proof=proof, handover=handover)
 
-    async def _append_later(self, copied: memoryview, now_ms: int, proof: TxnProof | None) -> Appended:
+    async def _append_later(
+        self,
+        copied: memoryview,
+        now_ms: int,
+        proof: TxnProof | None,
+        acks_all: bool,
+        handover: Accepted | None = None,
+    ) -> Appended:
         rules, tp, budget = self._rules, self.tp, self._decompression
         try:
             sound, header = await get_running_loop().run_in_executor(
@@ -288,7 +405,14 @@ class Replica:
             )
         except BrokerError as error:
             raise self._placed(error)
-        return self._store(self.leading(), sound, header, now_ms, proof=proof)
+        # A target may have begun another leader epoch meanwhile, which does not know what overtook the batch.
+        role = self.leading() if handover is None else self._target_of(handover.source)
+        if acks_all:
+            # The ISR may have shrunk meanwhile.
+            role.check_enough_in_sync()
+        if self.detour is not None:
+            redirect.check_accepts(self.detour)
+        return self._store(role, sound, header, now_ms, proof=proof, handover=handover)
 
     def _placed(self, error: BrokerError) -> BrokerError:
         """Add the log start to the error of a refused batch; Kafka omits it for a batch too large or corrupt."""
@@ -304,15 +428,37 @@ class Replica:
         now_ms: int,
         internal: bool = False,
         proof: TxnProof | None = None,
+        handover: Accepted | None = None,
     ) -> Appended:
         """Append a valid batch, unless its producer's state makes it a duplicate or an error."""
         if batch.readonly:
             batch = memoryview(bytearray(batch))
         producers = self.producers
         _, _, _, _, _, attributes, last, _, max_time, producer_id, epoch, sequence, _ = header
+        if handover is not None:
+            self._known_sources(role).check(handover.source, handover.number, producer_id)
         if producer_id >= 0:
             transactional = attributes & TRANSACTIONAL_FLAG != 0
-            if not internal:
+            if handover is not None:
+                duplicate = producers.check_redirected(
+                    producer_id,
+                    epoch,
+                    sequence,
+                    last,
+                    transactional,
+                    first_sequence=handover.first_sequence,
+                    begins_at=handover.begins_at,
+                )
+                if duplicate is not None:
+                    return Appended(
+                        duplicate.base_offset,
+                        duplicate.timestamp,
+                        self.offsets.log_start,
+                        Offset(duplicate.last_offset + 1),
+                    )
+            elif not internal:
+                if producer_id > PRODUCER_ID_MAX:
+                    raise InvalidRecord(f"Producer ids above {PRODUCER_ID_MAX} are the broker's own")
                 first = transactional and not producers.is_open(producer_id, epoch)
                 if first and proof is not None and proof.error is not None:
                     raise proof.error
@@ -326,15 +472,25 @@ class Replica:
                 if duplicate is not None:
                     base, last, timestamp = duplicate
                     return Appended(base, timestamp, self.offsets.log_start, Offset(last + 1))
-            base = self.log.append(batch, header, role.leader_epoch)
+            try:
+                base = self.log.append(batch, header, role.leader_epoch)
+            except KafkaStorageError:
+                self._write_failed()
+                raise
             producers.record(producer_id, epoch, sequence, last, transactional, base, max_time, now_ms)
         else:
-            base = self.log.append(batch, header, role.leader_epoch)
+            try:
+                base = self.log.append(batch, header, role.leader_epoch)
+            except KafkaStorageError:
+                self._write_failed()
+                raise
         end = self.log.log_end
         self._bytes_unseen += len(batch)
         # The append itself can take the log directory offline, and with it this role.
         if self.role is role and role.appended(base, end):
             self._committed_more()
+        if self._follower_watchers is not None:
+            self._follower_watchers.grow(len(batch))
         if end >= self._flush_at:
             self._flushes.want(self)
         return Appended(base, max_time if attributes & LOG_APPEND_TIME_FLAG else -1, self.offsets.log_start, end)
@@ -348,7 +504,11 @@ class Replica:
         bumps = transaction_version >= BUMPING_VERSION
         self.producers.check_marker(producer_id, epoch, coordinator_epoch, bumps=bumps)
         aborted = self.aborted()
-        base = self.log.append(batch, header, role.leader_epoch)
+        try:
+            base = self.log.append(batch, header, role.leader_epoch)
+        except KafkaStorageError:
+            self._write_failed()
+            raise
         completed = self.producers.record_marker(
             producer_id, epoch, coordinator_epoch, base, kind == ABORT_MARKER, header.max_timestamp, now_ms
         )
@@ -357,9 +517,347 @@ class Replica:
         self._bytes_unseen += len(batch)
         if self.role is role and role.appended(base, self.log.log_end):
             self._committed_more()
+        if self._follower_watchers is not None:
+            self._follower_watchers.grow(len(batch))
         if base + 1 >= self._flush_at:
             self._flushes.want(self)
         return Appended(base, -1, self.offsets.log_start, self.log.log_end)
+
+    # Draining
+
+    def hand_over(
+        self, records: memoryview | None, now_ms: int, *, version: int, proof: TxnProof | None
+    ) -> "Appended | tuple[Handover, bytearray]":
+        """The batch of a client as the partition that this one is drained into has to append it, and how.
+
+        Returns where the batch is if this partition has it already.
+        """
+        drain = self.detour
+        assert isinstance(drain, Drain), f"{self.tp} is not drained"
+        self.leading()
+        batch = one_batch(memoryview(b"") if records is None else records, version)
+        # Before the batch is restamped, which would hide damage; the rest is checked where it is appended.
+        header = check_header(batch, self._rules, self.tp, internal=False)
+        transactional = header.attributes & TRANSACTIONAL_FLAG != 0
+        if transactional and proof is None:
+            raise TransactionalIdAuthorizationFailed()
+        if header.producer_id > PRODUCER_ID_MAX:
+            raise InvalidRecord(f"Producer ids above {PRODUCER_ID_MAX} are the broker's own")
+        if not transactional:
+            drain.note(self.producers, header.producer_id, header.producer_epoch, header.base_sequence, now_ms)
+        self.begin_drain(now_ms)
+        drain.check_ready(self.offsets.high_watermark)
+        try:
+            found = drain.hand_over(
+                self.producers,
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_offset_delta,
+                transactional=transactional,
+                proof=proof,
+            )
+        except BrokerError as error:
+            raise self._placed(error)
+        if isinstance(found, Duplicate):
+            end = Offset(found.last_offset + 1)
+            return Appended(found.base_offset, found.timestamp, self.offsets.log_start, end)
+        return found, restamped(batch, found.producer_id)
+
+    def begin_drain(self, now_ms: int) -> None:
+        """Append the barrier that has to be committed before anything is handed over, unless it is there."""
+        role, drain = self.leading(), self.detour
+        if isinstance(drain, Drain) and drain.barrier is None:
+            drain.barrier = self._append_barrier(role, now_ms)
+
+    def _append_barrier(self, role: Leader, now_ms: int) -> Offset:
+        """Append a control batch of this leader epoch, which clients skip; returns its end."""
+        barrier = build_fence(partition=self.tp.partition, leader_epoch=role.leader_epoch, timestamp_ms=now_ms)
+        return self._append_own(role, memoryview(barrier), now_ms, 0).end
+
+    def confirm_leader(self, now_ms: int) -> Deferred[None] | None:
+        """Wait until a record of this leader epoch that is the log's last now is committed.
+
+        A leader that was deposed and does not know it never gets there: the waiter fails when it learns of it.
+        """
+        role = self.leading()
+        end = self.log.log_end
+        if end <= max(self.offsets.high_watermark, role.epoch_start):
+            end = self._append_barrier(role, now_ms)
+        return self.committed(end)
+
+    def accept(
+        self,
+        source: Source,
+        handover: Handover,
+        records: memoryview,
+        now_ms: int,
+        *,
+        acks_all: bool,
+        version: int,
+    ) -> "Appended | Coroutine[Any, Any, Appended]":
+        """Append a batch of a partition that is drained into this one; as `append`."""
+        role = self._target_of(source)
+        if acks_all and role.too_few_in_sync:
+            role.check_enough_in_sync()
+        accepted = Accepted(source, handover.number, handover.first_sequence, handover.begins_at)
+        header = plain_header(records, self._rules, now_ms, version, self.tp)
+        if header is not None:
+            return self._store(role, records, header, now_ms, handover=accepted)
+        return self._append_validated(role, one_batch(records, version), now_ms, None, acks_all, accepted)
+
+    def accept_marker(
+        self, source: Source, number: int, marker: memoryview, now_ms: int, transaction_version: int
+    ) -> Appended:
+        """Append the marker of a transaction of a partition that is drained into this one."""
+        role = self._target_of(source)
+        role.check_enough_in_sync()
+        producer_id = BatchHeader._make(HEADER.unpack_from(marker)).producer_id
+        self._known_sources(role).check(source, number, producer_id, ends=True)
+        return self._append_own(role, marker, now_ms, transaction_version)
+
+    def accept_fence(
+        self, source: Source, number: int, now_ms: int, *, open_only: bool = False
+    ) -> tuple[Appended, list[AdoptedProducer]]:
+        """Append a fence: nothing of older leader epochs of the source is accepted after it.
+
+        Returns also what this log has of the source's producers, or of those with open transactions. That is of now: a
+        marker that is appended before the fence is committed may get lost.
+        """
+        role = self._target_of(source)
+        role.check_enough_in_sync()
+        self._known_sources(role).fence(source, number)
+        known = redirect.producers_of(self.producers, source.partition, open_only=open_only)
+        fence = build_fence(partition=source.partition, leader_epoch=source.leader_epoch, timestamp_ms=now_ms)
+        return self._append_own(role, memoryview(fence), now_ms, 0), known
+
+    def _target_of(self, source: Source) -> Leader:
+        """This replica's role as leader of the partition that another one is drained into."""
+        role = self.leading()
+        role.check_epoch(source.target_epoch)
+        if self.detour is not None:
+            raise NotLeaderOrFollower(f"{self.tp} is drained itself")
+        return role
+
+    def _known_sources(self, role: Leader) -> Sources:
+        if self._sources is None or self._sources[0] != role.leader_epoch:
+            self._sources = role.leader_epoch, Sources()
+        return self._sources[1]
+
+    def adopt(self, known: Iterable[AdoptedProducer], now_ms: int, *, last: bool = True) -> Offset:
+        """Append empty batches for those that its producers wrote elsewhere, and accept records again.
+
+        `last` is False while there are more producers, whom another call adopts. Returns the end of the log, which has
+        to be committed before the partition has resumed.
+        """
+        role, resumption = self.leading(), self.detour
+        assert isinstance(resumption, Resumption), f"{self.tp} does not resume"
+        if not resumption.is_ready:
+            for producer in known:
+                for adopted in redirect.adoptable(self.producers, producer):
+                    batch = memoryview(empty_batch(adopted))
+                    self._store(role, batch, BatchHeader._make(HEADER.unpack_from(batch)), now_ms, internal=True)
+            resumption.is_ready = last
+        return self.log.log_end
+
+    def _write_failed(self) -> None:
+        """Report a replica that cannot write, because its disk is full, once per state of the partition.
+
+        Another one leads then, or this one leaves the ISR. A leader that is alone in its ISR stays: no other replica
+        has everything.
+        """
+        role = self.role
+        if isinstance(role, Offline) or (isinstance(role, Leader) and role.isr == frozenset({role.broker_id})):
+            return
+        state = role.leader_epoch, role.partition_epoch
+        if self.log.replicated and state != self._failed_at:
+            self._failed_at = state
+            self._cluster.on_resigned(self.tp)
+
+    # Following
+
+    def fetch_position(self, now_ms: int | None = None) -> FetchFrom | None:
+        """The next fetch from the leader; None while this replica follows none. `now_ms` is of the monotonic clock."""
+        role = self.role
+        if not isinstance(role, Follower):
+            return None
+        return role.fetch_from(self.log.epochs, has_consumers=now_ms is not None and self._has_consumers(now_ms))
+
+    def _has_consumers(self, now_ms: int) -> bool:
+        """Whether consumers read from this follower: one waits, or has read a short while ago."""
+        if self.consumed_ms is None:
+            return False
+        return len(self.watchers) > 0 or now_ms - self.consumed_ms < CONSUMERS_GONE_MS
+
+    def replicate(
+        self,
+        records: memoryview,
+        *,
+        leader_epoch: LeaderEpoch,
+        high_watermark: Offset,
+        log_start: Offset,
+        now_ms: int,
+        removals: Removals | None = None,
+    ) -> None:
+        """Append the leader's records, and follow its high watermark and log start.
+
+        `leader_epoch` is that of the request; `removals` is what the records may lack. A partial batch at the end is
+        left out. Raises where the records do not continue this log; the sound batches before are appended all the same.
+        """
+        role = self._following(leader_epoch)
+        was_serving = role.serves_consumers
+        try:
+            if len(records):
+                self._append_replicated(role, records, removals, now_ms)
+        except KafkaStorageError:
+            self._write_failed()
+            raise
+        finally:
+            if self.role is role and role.replicated(self.log.log_end, high_watermark):
+                self._committed_more()
+        if self.role is not role:
+            return
+        if role.serves_consumers and not was_serving:
+            self.watchers.change()
+        start = min(log_start, self.offsets.high_watermark)
+        if start > self.offsets.log_start:
+            self.log.delete_before(start)
+            self.start_moved()
+        if self.log.log_end >= self._flush_at and self.log.is_dirty:
+            self._flushes.want(self)
+
+    def _append_replicated(self, role: Follower, records: memoryview, removals: Removals | None, now_ms: int) -> None:
+        log = self.log
+
+        def appended(header: BatchHeader, batch: memoryview) -> None:
+            self._bytes_unseen += len(batch)
+            if header.producer_id >= 0:
+                self._record_replicated(header, batch, now_ms)
+
+        batches, base, fault = sound_batches(
+            records if not records.readonly else memoryview(bytearray(records)),
+            log_start=log.log_start,
+            log_end=log.log_end,
+            epoch_min=log.epochs.latest,
+            epoch_max=role.leader_epoch,
+        )
+        start = log.log_start
+        if base < log.log_end:
+            # The log is empty, and starts within the leader's first batch.
+            log.restart_at(base)
+        if removals is not None:
+            log.raise_removal_mark(removals.mark)
+        log.append_stamped(batches, appended)
+        if base < start:
+            log.delete_before(start)
+        if fault is not None:
+            raise UnexpectedBatch(f"{self.tp}: the leader's batch does not continue the log: {fault}")
+
+    def _record_replicated(self, header: BatchHeader, batch: memoryview, now_ms: int) -> None:
+        """Apply a batch of a producer that was appended, as its leader did."""
+        if not header.attributes & CONTROL_FLAG:
+            self.producers.record(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_offset_delta,
+                header.is_transactional,
+                header.base_offset,
+                header.max_timestamp,
+                now_ms,
+            )
+            return
+        aborted, coordinator_epoch = False, NO_COORDINATOR_EPOCH
+        if header.record_count > 0:
+            # Compaction may have emptied the batch; it ends the transaction all the same.
+            kind, coordinator_epoch = parse_marker(decode_records(batch)[0])
+            aborted = kind == ABORT_MARKER
+        completed = self.producers.record_marker(
+            header.producer_id,
+            header.producer_epoch,
+            coordinator_epoch,
+            header.base_offset,
+            aborted,
+            header.max_timestamp,
+            now_ms,
+        )
+        if completed is not None and completed.aborted:
+            self.aborted().add(AbortedTxn.of(completed), self.log)
+
+    def copies_again(self, told: Removals | None, *, leader_epoch: LeaderEpoch) -> bool:
+        """Whether to copy the leader's log from its start (`Replicas.copy_again`), instead of what it sent."""
+        return self._following(leader_epoch).copies_again(told, self.log.removal_mark.copied)
+
+    def diverged(self, epoch: LeaderEpoch, end: Offset, *, leader_epoch: LeaderEpoch) -> TruncateTo:
+        """Where to truncate to (`Replicas.truncate`): the leader's log agrees up to the `end` of `epoch` at most."""
+        return self._following(leader_epoch).diverged(epoch, end, self.log.epochs)
+
+    def out_of_range(self, leader_start: Offset, leader_end: Offset, *, leader_epoch: LeaderEpoch) -> TruncateTo | None:
+        """Where to truncate to because the leader's log ends earlier; None where it starts later (`Replicas.restart`).
+
+        `leader_epoch` is that of the request that was out of range.
+        """
+        role = self._following(leader_epoch)
+        return role.beyond_leader(leader_end) if self.offsets.log_end > leader_end else None
+
+    def _following(self, leader_epoch: LeaderEpoch) -> Follower:
+        """This replica's role as follower, if a response to a request of that leader epoch is still wanted."""
+        role = self.role
+        if isinstance(role, Offline):
+            raise role.reason
+        if not isinstance(role, Follower):
+            raise FencedLeaderEpoch(f"{self.tp}: a leader's response to a request, and this replica leads now")
+        role.check_response(leader_epoch)
+        return role
+
+    # Followers and the ISR
+
+    def follower_fetched(
+        self,
+        follower: BrokerId,
+        *,
+        broker_epoch: BrokerEpoch,
+        leader_epoch: LeaderEpoch,
+        fetch_offset: Offset,
+        held_end: Offset,
+        log_start: Offset,
+        now_ms: int,
+    ) -> None:
+        """Count a follower's fetch, and propose it for the ISR where that allows it. See `Leader.follower_fetched`."""
+        role = self.leading()
+        fetched = role.follower_fetched(
+            follower,
+            broker_epoch=broker_epoch,
+            leader_epoch=leader_epoch,
+            fetch_offset=fetch_offset,
+            held_end=held_end,
+            log_start=log_start,
+            now_ms=now_ms,
+        )
+        if fetched.high_watermark_moved:
+            self._committed_more()
+        if self._deletion_waiters:
+            self.reach_low_watermark()
+        if fetched.propose_isr is not None:
+            self._propose(role, fetched.propose_isr)
+
+    def shrink_isr(self, now_ms: int, lag_ms_max: int) -> None:
+        """Propose an ISR without the members that have not caught up within `lag_ms_max`, if there are any."""
+        role = self.role
+        if isinstance(role, Leader) and role.followers:
+            isr = role.isr_without_laggards(now_ms, lag_ms_max)
+            if isr is not None:
+                self._propose(role, isr)
+
+    def _propose(self, role: Leader, isr: frozenset[BrokerId]) -> None:
+        cluster = self._cluster
+        if cluster.may_propose():
+            cluster.propose(self, role.propose(isr, cluster.broker_epoch_of))
+
+    def proposal_ineligible(self, proposal: IsrProposal, now_ms: int) -> None:
+        """The controller will never write this proposal. No other response ends one, see `Leader.propose`."""
+        if isinstance(self.role, Leader) and self.role.proposal_ineligible(proposal, now_ms):
+            self._committed_more()
 
     # Commitment
 
@@ -373,11 +871,16 @@ class Replica:
         self._commit_waiters.reach(self.offsets.high_watermark)
 
     def committed(self, end: Offset) -> Deferred[None] | None:
-        """None when everything below `end` is committed; otherwise a waiter that completes then."""
+        """None when everything below `end` is committed; otherwise a waiter that completes then.
+
+        The waiter fails when this replica no longer leads. While the ISR is too small the high watermark does not move,
+        so that an append with acks=all, which was refused if it was too small then, waits for it to grow.
+        """
+        role = self.role
         if self.offsets.high_watermark >= end:
             return None
-        if isinstance(self.role, Offline):
-            raise self.role.reason
+        if not isinstance(role, Leader):
+            raise roles.refusal(role)
         return self._commit_waiters.wait(end)
 
     def durable(self, end: Offset) -> Deferred[None] | None:
@@ -402,7 +905,8 @@ class Replica:
             self.leave(error)
             return
         self._plan_flush()
-        if role.flushed(job.end):
+        # Not the end of the job: the log may have been truncated meanwhile, and appended to again.
+        if role.flushed(self.log.recovery_point):
             self._committed_more()
         self._flush_waiters.reach(self.offsets.local_end)
 
@@ -425,16 +929,23 @@ class Replica:
         read_committed: bool = False,
         leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
         fetched_epoch: LeaderEpoch = NO_LEADER_EPOCH,
+        from_follower: bool = False,
     ) -> Fetched:
-        """Whole batches from the one that holds `offset`, as far as readers may see. Negative epochs are unchecked."""
+        """Whole batches from the one that holds `offset`, as far as readers may see. Negative epochs are unchecked.
+
+        With `from_follower` a follower serves too, up to its own high watermark: an offset beyond that may be readable
+        at the leader, and will be here.
+        """
         role = self.role
         if leader_epoch != role.leader_epoch and leader_epoch >= 0:
             role.check_epoch(leader_epoch)
         if not isinstance(role, Leader):
-            raise roles.refusal(role)
+            if not from_follower or isinstance(role, Offline):
+                raise roles.refusal(role)
+            role.check_serves_consumers()
         offsets = self.offsets
         if fetched_epoch >= 0:
-            left = self._divergence(offset, fetched_epoch)
+            left = role.divergence(offset, fetched_epoch, self.log.epochs)
             if left is not None:
                 return Fetched(b"", offsets.high_watermark, offsets.last_stable, offsets.log_start, None, left)
         end = offsets.last_stable if read_committed else offsets.high_watermark
@@ -452,22 +963,18 @@ class Replica:
             aborted = []
         return Fetched(records, offsets.high_watermark, offsets.last_stable, offsets.log_start, aborted)
 
-    def _divergence(self, offset: Offset, fetched_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
-        """Epoch and end offset up to which this log agrees with a reader at `offset`; None when all of it does.
-
-        The reader's last batch is of `fetched_epoch`.
-        """
+    def redirect(self, broker_id: BrokerId, *, leader_epoch: LeaderEpoch) -> Fetched:
+        """No records, for a consumer that is to read from the follower on another broker. Checks its epoch."""
+        self.role.check_epoch(leader_epoch)
         offsets = self.offsets
-        if fetched_epoch == self.role.leader_epoch:
-            # The current epoch ends at the log end, also before its first batch.
-            epoch, end = fetched_epoch, offsets.log_end
-        else:
-            epoch, end = self.log.epochs.end_of(fetched_epoch, offsets.log_end)
-        if epoch < 0 or end < 0 or offset < offsets.log_start:
-            raise OffsetOutOfRange(
-                f"Could not determine the end offset of the last fetched epoch {fetched_epoch} of {self.tp}"
-            )
-        return (epoch, end) if epoch < fetched_epoch or end < offset else None
+        return Fetched(
+            b"",
+            offsets.high_watermark,
+            offsets.last_stable,
+            offsets.log_start,
+            None,
+            preferred_replica=broker_id,
+        )
 
     def bytes_committed(self, offset: Offset, bytes_max: int) -> int:
         """Bytes from `offset` on that readers of committed data may see, counted up to `bytes_max`.
@@ -504,27 +1011,97 @@ class Replica:
         self.start_moved()
         return offsets.log_start
 
+    def deleted_everywhere(self, offset: Offset) -> Deferred[None] | None:
+        """None when every live replica has deleted the records below `offset`; otherwise a waiter for that."""
+        if self.low_watermark() >= offset:
+            return None
+        if self._deletion_waiters is None:
+            self._deletion_waiters = OffsetWaiters()
+        return self._deletion_waiters.wait(offset)
+
+    def low_watermark(self) -> Offset:
+        """The least log start over the live replicas, as this leader knows them."""
+        return self.leading().low_watermark(self._is_live)
+
+    def _is_live(self, broker: BrokerId) -> bool:
+        return self._cluster.broker_epoch_of(broker) != NO_BROKER_EPOCH
+
+    def reach_low_watermark(self) -> None:
+        """A follower deleted records, or is no longer live: complete the deletions that waited for it."""
+        if self._deletion_waiters and isinstance(self.role, Leader):
+            self._deletion_waiters.reach(self.low_watermark())
+
     def start_moved(self) -> None:
         """The log start moved: retention or DeleteRecords removed records."""
         if not isinstance(self.role, Offline):
             self.role.log_start_moved(self.log.log_start)
         if self._aborted is not None:
             self._aborted.forget_before(self.log.log_start)
-        self.watchers.change()
+        self._notify_all()
+
+    def read_for_follower(
+        self,
+        follower: BrokerId,
+        offset: Offset,
+        bytes_max: int,
+        *,
+        at_least_one: bool,
+        broker_epoch: BrokerEpoch,
+        leader_epoch: LeaderEpoch,
+        fetched_epoch: LeaderEpoch,
+        held_end: Offset,
+        log_start: Offset,
+        now_ms: int,
+    ) -> Fetched:
+        """Whole batches up to the log end, for a follower, whose fetch counts unless its log diverges from this one.
+
+        The fetch is counted before the read, so that the response has the high watermark that it leads to.
+        """
+        self.role.check_epoch(leader_epoch)
+        role, offsets = self.leading(), self.offsets
+        if fetched_epoch >= 0:
+            left = role.divergence(offset, fetched_epoch, self.log.epochs)
+            if left is not None:
+                return Fetched(b"", offsets.high_watermark, offsets.last_stable, offsets.log_start, None, left)
+        self.follower_fetched(
+            follower,
+            broker_epoch=broker_epoch,
+            leader_epoch=leader_epoch,
+            fetch_offset=offset,
+            held_end=offset if held_end < 0 else held_end,
+            log_start=log_start,
+            now_ms=now_ms,
+        )
+        found = self.log.slice(offset, bytes_max, end=offsets.log_end, at_least_one=at_least_one)
+        removals = told_to(self.log.removal_mark.removals, offset)
+        return Fetched(
+            found or b"", offsets.high_watermark, offsets.last_stable, offsets.log_start, None, removals=removals
+        )
 
     # Watching
 
-    def watch(self, watcher: Watcher, grown_bytes: int = 0) -> None:
+    def watchers_of(self, *, follower: bool) -> Watchers:
+        """What notifies a long poll: consumers see committed records, and followers every append."""
+        if not follower:
+            return self.watchers
+        if self._follower_watchers is None:
+            self._follower_watchers = Watchers(self.watchers.notifier)
+        return self._follower_watchers
+
+    def watch(self, watcher: Watcher, grown_bytes: int = 0, *, follower: bool = False) -> None:
         """Notify `watcher` of changes, in a later turn of the loop, until `unwatch`; at once if the replica is offline.
 
         With `grown_bytes`, growth is notified only from that many more readable bytes on.
         """
-        self.watchers.add(watcher, grown_bytes)
+        watchers = self.watchers_of(follower=follower)
+        watchers.add(watcher, grown_bytes)
         if isinstance(self.role, Offline):
-            self.watchers.change()
+            watchers.change()
 
     def unwatch(self, watcher: Watcher) -> None:
         self.watchers.discard(watcher)
+        if self._follower_watchers is not None:
+            self._follower_watchers.discard(watcher)
 
     # Snapshots of the producers
 
@@ -545,3 +1122,9 @@ class Replica:
         self.snapshot_at = taken.offset
         self.snapshot_bytes = self.watchers.readable_bytes
         self.snapshot_ms = now_ms
+
+
+def role_key(role: Role) -> tuple[int, int]:
+    """Leader and leader epoch, as far as a role has them: other parts act on a change of these."""
+    leader = role.leader if isinstance(role, Follower) else role.broker_id if isinstance(role, Leader) else NO_BROKER
+    return leader, role.leader_epoch

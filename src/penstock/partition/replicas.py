@@ -12,7 +12,7 @@ from functools import partial
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import TopicConfig
 from penstock.metadata.image import ImageDelta, TopicChange
-from penstock.model.clock import Clock
+from penstock.model.clock import Clock, monotonic_ms
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     KafkaStorageError,
@@ -20,11 +20,22 @@ from penstock.model.generated_errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import OFFSET_ZERO, TOPIC_ID_ZERO, BrokerId, Offset, TopicId, TopicPartition
+from penstock.model.ids import (
+    NO_LEADER_EPOCH,
+    OFFSET_ZERO,
+    TOPIC_ID_ZERO,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    TopicId,
+    TopicPartition,
+)
+from penstock.model.removals import CopyStart, Removals
 from penstock.model.threads import Threads
 from penstock.model.topic import PartitionState, TopicState
 from penstock.observe.log import Logger
 from penstock.partition import role as roles
+from penstock.partition.cluster_port import ClusterPort
 from penstock.partition.follower import Follower
 from penstock.partition.offsets import Offsets
 from penstock.partition.producer_replay import Replayed, replay_producers
@@ -37,6 +48,7 @@ from penstock.storage.directories import LogDirectory
 from penstock.storage.flush import FlushJob
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.log import Log
+from penstock.storage.recovery import Loaded
 from penstock.storage.store import LogStore
 from penstock.storage.view import LogView
 from penstock.storage.walk import BadBatch
@@ -53,7 +65,9 @@ class Replicas:
         "_clock",
         "_closed",
         "_config",
+        "_damaged",
         "_deleted_names",
+        "_fenced",
         "_flushes",
         "_is_deleted",
         "_live",
@@ -65,6 +79,7 @@ class Replicas:
         "_store",
         "_threads",
         "_topics",
+        "cluster",
         "decompression",
     )
 
@@ -81,11 +96,16 @@ class Replicas:
         log: Logger,
         is_deleted: Callable[[TopicId], bool] = lambda _: False,
         deleted_names: Callable[[], Collection[str]] = tuple,
+        cluster: ClusterPort | None = None,
+        fenced: bool = False,
     ) -> None:
         """`is_deleted` says whether a client deleted the topic with an id: only such a topic's logs are removed.
 
-        `deleted_names` gives the names of deleted topics whose logs may still be on the disk.
+        `deleted_names` gives the names of deleted topics whose logs may still be on the disk. A broker that is `fenced`
+        leads and follows nothing until `unfence`.
         """
+        self.cluster = ClusterPort() if cluster is None else cluster
+        self._fenced = fenced
         self._is_deleted = is_deleted
         self._deleted_names = deleted_names
         self._broker_id = broker_id
@@ -105,6 +125,9 @@ class Replicas:
         """Topics with the same overrides share one object: ten thousand partitions need a handful."""
         self._replayed: dict[TopicPartition, Replayed] = {}
         """Producers read ahead at start, until their replicas are made."""
+        self._damaged: dict[TopicPartition, LeaderEpoch] = {}
+        """Replicas of several whose logs are damaged, with the last leader epoch in which they served or fetched: they
+        are repaired when no record counts on them."""
         self._closed = False
 
     # Finding
@@ -145,6 +168,10 @@ class Replicas:
         """The replicas that requests have opened; copy it before code that may open or drop one runs."""
         return (replica for replicas in self._live.values() for replica in replicas.values())
 
+    def followed(self) -> Iterator[Replica]:
+        """The replicas that have a leader to fetch from. All of them are open; copy it as `live`."""
+        return (replica for replica in self.live() if replica.follows)
+
     def __len__(self) -> int:
         """Partitions of all topics, used or not."""
         return sum(len(topic.partitions) for topic in self._topics.values())
@@ -172,10 +199,13 @@ class Replicas:
         if self._broker_id not in decided.replicas:
             raise NotLeaderOrFollower()
         tp = TopicPartition(topic, partition)
+        if tp in self._damaged:
+            raise damaged_log(tp)
         config, rules = self.settings(known.configs)
         log = self._log_of(tp, known, config)
         log.directory.check()
         log.config = config
+        log.replicated = len(decided.replicas) > 1
         log.open()
         producers, snapshot_at, _ = self._producers_of(log)
         offsets = Offsets.recovered(
@@ -191,7 +221,10 @@ class Replicas:
             in_sync_min=config.min_insync_replicas,
             flush_group=config.flush == "group",
         )
-        role = roles.assume(waiting, decided, self._clock.now_ms()).role
+        role: roles.Role = waiting
+        if not self._fenced:
+            self._check_epoch(tp, waiting, decided, log)
+            role = roles.assume(waiting, decided, monotonic_ms(self._clock), newest_epoch=log.epochs.latest).role
         assert not isinstance(role, Offline), f"{tp}: offline before it was opened"
         replica = Replica(
             tp,
@@ -205,11 +238,26 @@ class Replicas:
             flushes=self._flushes,
             threads=self._threads.executor,
             decompression=self.decompression,
+            cluster=self.cluster,
         )
+        replica.follow_detour(decided)
         replica.snapshot_at = snapshot_at
         replica.snapshot_ms = self._clock.now_ms()
         self._live.setdefault(topic, {})[partition] = replica
         return replica
+
+    def _check_epoch(self, tp: TopicPartition, role: roles.Role, decided: PartitionState, log: Log) -> None:
+        """Report that this broker will not lead, because its log has records of the epoch that it is to lead in."""
+        if isinstance(role, Offline):
+            return
+        if decided.leader == self._broker_id and roles.is_too_old(role, decided, log.epochs.latest):
+            self._log.error(
+                "leader_epoch_too_old",
+                partition=str(tp),
+                leader_epoch=decided.leader_epoch,
+                newest_epoch=log.epochs.latest,
+                hint="the metadata is older than the log: it may have been restored from a backup",
+            )
 
     def _log_of(self, tp: TopicPartition, topic: TopicState, config: TopicConfig) -> Log:
         """The partition's log, created where it is missing."""
@@ -247,14 +295,18 @@ class Replicas:
             self._store.delete(log.tp)
             self._log.info("deletion_finished", partition=str(log.tp))
             return
-        aside = self._store.set_aside(log.tp)
         lost = f"its topic id is lost, and a topic {log.tp.topic} was deleted before the stop"
         unknown = f"the metadata has no topic with its id, {log.topic_id.hex()}"
+        self._set_aside(
+            log, lost if log.topic_id == TOPIC_ID_ZERO and log.tp.topic in self._deleted_names() else unknown
+        )
+
+    def _set_aside(self, log: Log, reason: str) -> None:
         self._log.warning(
             "log_set_aside",
             partition=str(log.tp),
-            path=aside,
-            reason=lost if log.topic_id == TOPIC_ID_ZERO and log.tp.topic in self._deleted_names() else unknown,
+            path=self._store.set_aside(log.tp),
+            reason=reason,
             hint="'penstock log adopt' makes it a topic again; the broker never removes it",
         )
 
@@ -297,11 +349,15 @@ class Replicas:
             try:
                 found = replay()
             except BadBatch as damage:
+                if log.replicated and self.counts(log.tp):
+                    raise self._resign(log.tp, damage) from damage
                 self._log.warning("log_repair", partition=str(log.tp), reason=str(damage))
                 log.repair()
                 found = self._replay(log.view(), log.high_watermark)
         except OSError as error:
             raise log.failed(error, f"reading the producers of {log.tp}") from error
+        except DamagedReplica:
+            raise
         except Exception as error:
             log.directory.check()
             refusal = log.offline or log.take_offline(f"its producers cannot be read: {type(error).__name__}: {error}")
@@ -319,6 +375,9 @@ class Replicas:
         """
         log = self._store.get(tp)
         if log is None or not log.opened or log.offline is not None or log.cleaning is not None:
+            return None
+        if log.replicated:
+            self.resign(tp, "a batch is damaged")
             return None
         replica = self._live.get(tp.topic, {}).pop(tp.partition, None)
         if replica is not None:
@@ -338,6 +397,86 @@ class Replicas:
         log.end_repair(loaded)
         return any(finding.serious for finding in loaded.findings)
 
+    # Damage in one of several replicas
+
+    def counts(self, tp: TopicPartition) -> bool:
+        """Whether this broker leads a partition, is in its ISR or eligible: records may be held because it has them."""
+        decided = self._decided(tp)
+        if decided is None:
+            return False
+        return self._broker_id in (decided.leader, *decided.isr, *decided.eligible_leader_replicas)
+
+    def is_known_to_fail(self, tp: TopicPartition) -> bool:
+        """Whether the controller knows that this broker cannot use its log of a partition."""
+        decided = self._decided(tp)
+        return decided is not None and self._broker_id in decided.failed_replicas
+
+    def _decided(self, tp: TopicPartition) -> PartitionState | None:
+        topic = self._topics.get(tp.topic)
+        return None if topic is None or tp.partition >= len(topic.partitions) else topic.partitions[tp.partition]
+
+    def is_damaged(self, tp: TopicPartition) -> bool:
+        """Whether a replica of several waits to be repaired."""
+        return tp in self._damaged
+
+    def resign(self, tp: TopicPartition, reason: object) -> None:
+        """Stop serving a replica of several whose log is damaged, until no record counts on it and it is cut there.
+
+        It must not repair itself while others count on what it holds (`role.may_cut`).
+        """
+        self._resign(tp, reason)
+        self._repair_damaged(tp)
+
+    def _resign(self, tp: TopicPartition, reason: object) -> "DamagedReplica":
+        refusal = damaged_log(tp)
+        replica = self._live.get(tp.topic, {}).pop(tp.partition, None)
+        if tp not in self._damaged:
+            self._log.error("replica_damaged", partition=str(tp), reason=str(reason))
+            decided = self._decided(tp)
+            known = NO_LEADER_EPOCH if decided is None else decided.leader_epoch
+            self._damaged[tp] = known if replica is None else replica.role.leader_epoch
+        if replica is not None:
+            replica.note_committed()
+            replica.leave(refusal)
+        self._replayed.pop(tp, None)
+        self.cluster.on_resigned(tp)
+        self._report([tp])
+        return refusal
+
+    def _repair_damaged(self, tp: TopicPartition) -> None:
+        """Cut a damaged log that nobody counts on, off the loop, and follow again."""
+        log, decided, last_epoch = self._store.get(tp), self._decided(tp), self._damaged.get(tp)
+        if log is None or decided is None or last_epoch is None or self._fenced:
+            return
+        if not roles.may_cut(decided, self._broker_id, last_epoch):
+            return
+        if not log.opened or log.offline is not None or log.cleaning is not None:
+            return
+        work = log.begin_repair()
+        repair = asyncio.get_running_loop().run_in_executor(self._threads.executor, work)
+        repair.add_done_callback(partial(self._repaired, log))
+
+    def _repaired(self, log: Log, repair: "asyncio.Future[Loaded]") -> None:
+        tp = log.tp
+        if self._store.get(tp) is not log or self._closed:
+            self._damaged.pop(tp, None)
+            return
+        try:
+            error = repair.exception()
+            if error is not None:
+                log.fail_repair(error if isinstance(error, Exception) else Exception(str(error)))
+            log.end_repair(repair.result())
+            # It goes on below its old marks.
+            self._store.checkpoint_cut(log.directory)
+        except KafkaStorageError as failure:
+            self._log.error("replica_not_repaired", partition=str(tp), reason=str(failure))
+            return
+        self._damaged.pop(tp, None)
+        topic = self._topics.get(tp.topic)
+        if topic is not None and tp.partition < len(topic.partitions) and self._is_replica(tp):
+            self._open_follower(topic, topic.partitions[tp.partition])
+            self._report([tp])
+
     # Following the metadata
 
     def start(self, topics: Iterable[TopicState]) -> None:
@@ -353,6 +492,8 @@ class Replicas:
                 self._log.error("metadata_not_followed", topic=topic.name, reason=str(error))
         self._store.settle_restored()
         self._dismiss_unknown()
+        if not self._fenced:
+            self._leave_removed()
         logs = [log for log in self._store if log.opened and log.log_end and self._is_held(log)]
         replays = [self._replay_at_start(log) for log in logs]
         outcomes = self._threads.run_all(
@@ -365,13 +506,11 @@ class Replicas:
         self._flush_found()
 
     def _dismiss_unknown(self) -> None:
-        """Dismiss logs that the metadata does not have, and drop those of which this broker is no longer a replica."""
+        """Dismiss logs that the metadata does not have."""
         for log in list(self._store):
             try:
                 if not self._is_held(log):
                     self._dismiss(log)
-                elif log.topic_id != TOPIC_ID_ZERO and not self._is_replica(log.tp):
-                    self._leave(log.tp)
             except KafkaStorageError as error:
                 self._log.error("log_without_topic", partition=str(log.tp), path=log.path, reason=str(error))
 
@@ -412,39 +551,97 @@ class Replicas:
                 log = self._own_log(tp, topic)
                 if log is not None:
                     log.config = config
+                    log.replicated = len(topic.partitions[index].replicas) > 1
                     if log.is_lost:
                         # Offline from here on, also after the next start; requests for it fail with the reason.
                         with suppress(KafkaStorageError):
                             log.open()
                 elif created:
-                    self._create_log(tp, topic, config)
+                    self._create_log(tp, topic, config).replicated = len(topic.partitions[index].replicas) > 1
 
     def apply(self, delta: ImageDelta) -> None:
         """Apply a metadata change: topics created, deleted, grown or reconfigured, leaders changed."""
+        changed: list[TopicPartition] = []
         for change in delta.topics:
             try:
-                self._apply_topic(change)
+                self._apply_topic(change, changed)
             except KafkaStorageError as error:
                 # The directory has logged its own fault; apply the changes of the other topics.
                 self._log.error("metadata_not_followed", topic=named(change), reason=str(error))
+        self._report(changed)
+        if delta.brokers:
+            # A broker that is gone holds no records, so that deletions no longer wait for it.
+            for replica in list(self.live()):
+                replica.reach_low_watermark()
 
-    def _apply_topic(self, change: TopicChange) -> None:
+    def _report(self, changed: Collection[TopicPartition]) -> None:
+        if changed:
+            self.cluster.on_roles_changed(changed)
+
+    def _apply_topic(self, change: TopicChange, changed: list[TopicPartition]) -> None:
         before, after = change.before, change.after
         if before is not None and (after is None or after.topic_id != before.topic_id):
+            changed += (TopicPartition(before.name, index) for index in range(len(before.partitions)))
             self._remove(before)
             before = None
         if after is None:
             return
+        known = 0 if before is None else len(before.partitions)
         if before is None:
             self._adopt(after, created=True)
-            return
-        self._topics[after.name] = after
-        if after.configs != before.configs:
-            self._reconfigure(after, self.settings(after.configs))
-        self._settle(after, range(len(before.partitions), len(after.partitions)), created=True)
-        for was, decided in zip(before.partitions, after.partitions, strict=False):
-            if decided != was:
-                self._follow(after, was, decided)
+        else:
+            self._topics[after.name] = after
+            if after.configs != before.configs:
+                self._reconfigure(after, self.settings(after.configs))
+            self._settle(after, range(known, len(after.partitions)), created=True)
+            for was, decided in zip(before.partitions, after.partitions, strict=False):
+                if decided != was:
+                    self._follow(after, was, decided, changed)
+        for decided in after.partitions[known:]:
+            if self._broker_id in decided.replicas:
+                changed.append(TopicPartition(after.name, decided.index))
+                self._open_follower(after, decided)
+
+    def _open_follower(self, topic: TopicState, decided: PartitionState) -> Replica | None:
+        """Open the replica of a partition that other brokers lead. A leader is opened by its first request."""
+        tp = TopicPartition(topic.name, decided.index)
+        if self._fenced or len(decided.replicas) == 1 or decided.leader == self._broker_id:
+            return None
+        try:
+            return self.get(*tp)
+        except DamagedReplica:
+            self._repair_damaged(tp)
+        except BrokerError as error:
+            self._log.error("follower_not_opened", partition=str(tp), reason=str(error))
+            self.cluster.on_resigned(tp)
+        return None
+
+    def fence(self) -> None:
+        """Lead and follow nothing, because the broker's registration is gone or not admitted yet."""
+        self._fenced = True
+        self._report([replica.tp for replica in list(self.live()) if replica.fence()])
+
+    def unfence(self) -> None:
+        """Take the roles that the metadata gives. Its state of each partition is as new as the broker's admission."""
+        self._fenced = False
+        changed: list[TopicPartition] = []
+        self._leave_removed()
+        for topic in list(self._topics.values()):
+            live = self._live.get(topic.name, {})
+            for decided in topic.partitions:
+                if self._broker_id not in decided.replicas:
+                    continue
+                replica = live.get(decided.index)
+                if replica is None:
+                    replica = self._open_follower(topic, decided)
+                    changed.append(TopicPartition(topic.name, decided.index))
+                elif self._assume(replica, decided):
+                    changed.append(replica.tp)
+        self._report(changed)
+
+    def _assume(self, replica: Replica, decided: PartitionState) -> bool:
+        self._check_epoch(replica.tp, replica.role, decided, replica.log)
+        return replica.assume(decided, monotonic_ms(self._clock))
 
     def _reconfigure(self, topic: TopicState, settings: Settings) -> None:
         live = self._live.get(topic.name, {})
@@ -457,30 +654,125 @@ class Replicas:
                 if log is not None:
                     log.config = settings[0]
 
-    def _follow(self, topic: TopicState, was: PartitionState, decided: PartitionState) -> None:
+    def _follow(
+        self, topic: TopicState, was: PartitionState, decided: PartitionState, changed: list[TopicPartition]
+    ) -> None:
         """Apply the controller's decision on a partition; this broker may become or cease to be a replica."""
         tp = TopicPartition(topic.name, decided.index)
         if self._broker_id not in decided.replicas:
             if self._broker_id in was.replicas:
                 self._leave(tp)
+                changed.append(tp)
         elif self._broker_id not in was.replicas:
             self._settle(topic, (decided.index,), created=True)
+            self._open_follower(topic, decided)
+            changed.append(tp)
         else:
             replica = self._live.get(tp.topic, {}).get(tp.partition)
-            if replica is not None:
-                replica.assume(decided, self._clock.now_ms())
+            if len(decided.replicas) != len(was.replicas) and (log := self._store.get(tp)) is not None:
+                log.replicated = len(decided.replicas) > 1
+            if tp in self._damaged:
+                self._repair_damaged(tp)
+            elif replica is None:
+                if (decided.leader, decided.leader_epoch) != (was.leader, was.leader_epoch):
+                    changed.append(tp)
+                self._open_follower(topic, decided)
+            elif not self._fenced and self._assume(replica, decided):
+                changed.append(tp)
 
     def _leave(self, tp: TopicPartition) -> None:
-        """This broker is no longer a replica of a partition: delete its copy, after the usual delay."""
+        """This broker is no longer a replica of a partition: delete its log, after the usual delay.
+
+        While the broker is fenced the metadata may be older than its log: of a partition that it left and joined again
+        the log may be the only one. Then the log waits for `unfence`.
+        """
+        if self._fenced:
+            self._stop_serving(tp, NotLeaderOrFollower())
+            return
+        log, decided = self._store.get(tp), self._decided(tp)
+        if log is None or decided is None:
+            self._stop_serving(tp, NotLeaderOrFollower())
+            return
+        if log.offline is None and log.directory.offline is None:
+            log.open()
+            if log.epochs.latest >= decided.leader_epoch:
+                self._stop_serving(tp, NotLeaderOrFollower())
+                self._set_aside(log, "the metadata is older than the log: a removal begins a new leader epoch")
+                return
         self._drop(tp, NotLeaderOrFollower())
-        self._log.info("replica_removed", partition=str(tp))
+        self._log.info("replica_removed", partition=str(tp), files_deleted_after_ms=log.config.file_delete_delay_ms)
+
+    def _leave_removed(self) -> None:
+        """Delete the logs of replicas that were removed while this broker was away or fenced."""
+        for log in list(self._store):
+            try:
+                if log.topic_id != TOPIC_ID_ZERO and self._is_held(log) and not self._is_replica(log.tp):
+                    self._leave(log.tp)
+            except KafkaStorageError as error:
+                self._log.error("replica_not_removed", partition=str(log.tp), path=log.path, reason=str(error))
 
     def truncate(self, cuts: Mapping[TopicPartition, Offset]) -> None:
         """Truncate the logs of partitions that this broker follows, and their producers. Blocks on the disk."""
-        replicas = [self.get(*tp) for tp in cuts]
+        replicas = self._to_shorten(cuts)
+        for replica in replicas:
+            offset, high_watermark = cuts[replica.tp], replica.offsets.high_watermark
+            # Committed records are cut only after an unclean election, or where a rule of replication is broken.
+            alarm = offset < high_watermark
+            tell = self._log.error if alarm else self._log.info
+            tell(
+                "committed_records_truncated" if alarm else "log_truncated",
+                partition=str(replica.tp),
+                offset=offset,
+                log_end=replica.offsets.log_end,
+                high_watermark=high_watermark,
+                leader_epoch=replica.role.leader_epoch,
+            )
+        try:
+            self._store.truncate(cuts)
+        finally:
+            # Those that were cut, whatever became of others; where one failed, all of its log directory are offline.
+            self._shortened(
+                each for each in replicas if not each.is_offline and each.log.log_end < each.offsets.log_end
+            )
+
+    def restart(self, starts: Mapping[TopicPartition, Offset]) -> None:
+        """Empty the logs of followers whose leaders' logs start later than theirs end. Blocks on the disk."""
+        replicas = self._to_shorten(starts)
+        for replica in replicas:
+            self._log.warning(
+                "log_restarted",
+                partition=str(replica.tp),
+                offset=starts[replica.tp],
+                log_end=replica.offsets.log_end,
+                leader_epoch=replica.role.leader_epoch,
+            )
+        self._store.restart(starts)
+        self._shortened(replicas)
+
+    def copy_again(self, tp: TopicPartition, start: Offset, told: Removals) -> None:
+        """Empty the log of a follower that lacks removed tombstones, to be copied from `start`. Blocks on the disk."""
+        [replica] = self._to_shorten({tp: start})
+        log, epoch = replica.log, replica.role.leader_epoch
+        self._log.warning(
+            "log_copied_again",
+            partition=str(tp),
+            offset=start,
+            log_end=replica.offsets.log_end,
+            removed_to=told.mark,
+            leader_epoch=epoch,
+        )
+        if log.size_bytes or log.log_end != start:
+            self._store.restart({tp: start})
+            self._shortened([replica])
+        log.copy_from_start(told.mark, CopyStart(epoch, told.revision))
+
+    def _to_shorten(self, offsets: Mapping[TopicPartition, Offset]) -> list[Replica]:
+        replicas = [self.get(*tp) for tp in offsets]
         for replica in replicas:
             assert isinstance(replica.role, Follower), f"{replica.tp}: a leader never truncates itself"
-        self._store.truncate(cuts)
+        return replicas
+
+    def _shortened(self, replicas: Iterable[Replica]) -> None:
         for replica in replicas:
             producers, snapshot_at, _ = self._producers_of(replica.log)
             replica.truncated(producers, snapshot_at)
@@ -494,12 +786,16 @@ class Replicas:
 
     def _drop(self, tp: TopicPartition, reason: BrokerError) -> None:
         """Stop serving a partition, and delete its log."""
+        self._stop_serving(tp, reason)
+        if self._store.get(tp) is not None:
+            self._store.delete(tp)
+
+    def _stop_serving(self, tp: TopicPartition, reason: BrokerError) -> None:
         replica = self._live.get(tp.topic, {}).pop(tp.partition, None)
         if replica is not None:
             replica.leave(reason)
         self._replayed.pop(tp, None)
-        if self._store.get(tp) is not None:
-            self._store.delete(tp)
+        self._damaged.pop(tp, None)
 
     def reconfigure_all(self, config: BrokerConfig) -> None:
         """Apply changed broker defaults to every topic that does not override them."""
@@ -515,6 +811,10 @@ class Replicas:
         for replica in list(self.live()):
             if replica.log.directory is directory:
                 replica.leave(directory.unreachable())
+        for log in self._store:
+            # Also those that no request has opened.
+            if log.directory is directory and log.replicated:
+                self.cluster.on_resigned(log.tp)
 
     def close(self) -> None:
         """Stop serving, and hand each log the state that its next opening needs. No log is opened any more."""
@@ -528,6 +828,14 @@ class Replicas:
             if log is not None:
                 log.producers = producers.freeze
         self._live.clear()
+
+
+class DamagedReplica(KafkaStorageError):
+    """One of several replicas is damaged and waits to be repaired."""
+
+
+def damaged_log(tp: TopicPartition) -> DamagedReplica:
+    return DamagedReplica(f"The log of {tp} is damaged here. Other brokers have copies, from which it is restored.")
 
 
 def result_of(outcome: Replayed | Exception) -> Replayed:

@@ -36,15 +36,15 @@ class Watchers:
         "_changed",
         "_due",
         "_is_queued",
-        "_notifier",
         "_order",
         "_resting",
+        "notifier",
         "notify_at_bytes",
         "readable_bytes",
     )
 
     def __init__(self, notifier: "WatcherNotifier") -> None:
-        self._notifier = notifier
+        self.notifier = notifier
         self.readable_bytes: int = 0
         """Bytes that have become visible to readers since the replica was opened; only differences are meaningful."""
         self.notify_at_bytes: int = NEVER
@@ -91,6 +91,12 @@ class Watchers:
         self._any.pop(watcher, None)
         self._resting.pop(watcher, None)
 
+    def grow(self, grown_bytes: int) -> None:
+        """Readers see so many more bytes: notify the watchers that are due."""
+        self.readable_bytes += grown_bytes
+        if self.readable_bytes >= self.notify_at_bytes:
+            self.queue()
+
     def change(self) -> None:
         """Readers see something other than growth: notify every watcher."""
         if self:
@@ -101,7 +107,7 @@ class Watchers:
         """Schedule the notification of the watchers that are due."""
         if not self._is_queued:
             self._is_queued = True
-            self._notifier.add(self)
+            self.notifier.add(self)
 
     def notify(self) -> Iterator[None]:
         """Notify the watchers that are due, one per step; a watcher may leave between steps."""

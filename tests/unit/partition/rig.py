@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.config.broker import BrokerConfig
 from penstock.metadata.image import ImageDelta, TopicChange
-from penstock.model.ids import TopicId
+from penstock.model.ids import BrokerId, TopicId
 from penstock.model.threads import Item, Result
 from penstock.model.timers import Timers
 from penstock.model.topic import PartitionState, TopicState
@@ -128,6 +128,8 @@ class Rig:
         disk: MemDisk | None = None,
         paths: tuple[str, ...] = (HOME,),
         deleted: tuple[TopicState, ...] = (),
+        broker_id: int = 1,
+        fenced: bool = False,
     ) -> None:
         """`deleted` are topics whose deletion was requested and not finished."""
         self.disk = disk if disk is not None else MemDisk()
@@ -155,7 +157,7 @@ class Rig:
         self.timers = Timers(self.loop)
         self.sessions = FetchSessions(100, Seeded().below)
         self.replicas = Replicas(
-            broker_id=1,
+            broker_id=BrokerId(broker_id),
             config=self.config,
             store=self.store,
             clock=self.clock,
@@ -165,9 +167,21 @@ class Rig:
             log=self.notes,
             is_deleted={topic.topic_id for topic in deleted}.__contains__,
             deleted_names=lambda: {topic.name for topic in deleted},
+            fenced=fenced,
         )
-        self.fetches = Fetches(replicas=self.replicas, sessions=self.sessions, timers=self.timers)
-        self.store.load(self.replicas.settings({})[0], broker_id=1, cluster_id="c")
+        self.fetches = Fetches(
+            replicas=self.replicas, sessions=self.sessions, timers=self.timers, now_ms=self.clock.now_ms
+        )
+        self.store.load(
+            self.replicas.settings({})[0],
+            broker_id=BrokerId(broker_id),
+            cluster_id="c",
+            is_replicated=lambda tp, _: any(
+                each.name == tp.topic and state.index == tp.partition and len(state.replicas) > 1
+                for each in topics
+                for state in each.partitions
+            ),
+        )
         self.replicas.start(topics)
 
     def _offline(self, directory: Any) -> None:
@@ -218,10 +232,13 @@ def values(replica: Replica, offset: int = 0, *, read_committed: bool = False) -
 
 
 def everything(replica: Replica) -> list[Record]:
-    """All records, read up to the log end."""
+    """All records, read up to the log end, as a client reads: past batches that compaction left without records."""
     found: list[Record] = []
     offset = replica.offsets.log_start
-    while more := records(replica, offset):
-        found += more
-        offset = found[-1].offset + 1
+    while len(read := replica.read(offset, 1 << 30, at_least_one=True).records):
+        data = read if isinstance(read, bytes) else read.contents()
+        for position, header in iter_batches(data):
+            records_in = decode_records(data[position : position + header.size])
+            found += [record for record in records_in if record.offset >= offset]
+            offset = header.next_offset
     return found
