@@ -8,7 +8,9 @@ from itertools import count
 from penstock.metadata.following import Following
 from penstock.metadata.image import ImageDelta, MetadataImage, TopicChange
 from penstock.metadata.nodes import Changes, Gap
+from penstock.metadata.records import RecordTooNew
 from penstock.metadata.store import MetadataStore, SessionEvent, StoreUnavailable
+from penstock.model.cluster_versions import SUPPORTED, VersionRange
 
 Listener = Callable[[ImageDelta], None]
 
@@ -20,11 +22,12 @@ class Catalog:
     """The image of one store: complete from `open` on, and never going back.
 
     When the store reports a gap or a session that was interrupted, the tree is read again and what differs reaches the
-    listeners as one delta.
+    listeners as one delta. A record of a later version of penstock ends it: the image would lack that, and not say so.
     """
 
-    def __init__(self) -> None:
-        self.image = MetadataImage()
+    def __init__(self, supported: VersionRange = SUPPORTED) -> None:
+        """`supported` are the cluster versions of this broker."""
+        self.image = MetadataImage(supported)
         self._following = Following()
         self._listeners: list[Listener] = []
         self._unwatch: list[Callable[[], None]] = []
@@ -33,6 +36,10 @@ class Catalog:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = count()
         self._closed = False
+        self._unreadable = ""
+        """Why nothing is followed any more, if that is so."""
+        self.on_unreadable: Callable[[str], None] = lambda _: None
+        """Called with the reason when a record cannot be read, and the image is no longer current."""
 
     @property
     def number(self) -> int:
@@ -40,7 +47,10 @@ class Catalog:
         return self._following.number
 
     async def open(self, store: MetadataStore) -> None:
-        """Load everything there is, and follow from there. Raises `StoreUnavailable`, and may then be called again."""
+        """Load everything there is, and follow from there. Raises `StoreUnavailable`, and may then be called again.
+
+        Raises `RecordTooNew` where a later version of penstock wrote what this one cannot read.
+        """
         if not self._unwatch:
             self._unwatch = [store.watch("/", self._arrived), store.on_session(self._session_changed)]
         await self._read(store)
@@ -57,7 +67,9 @@ class Catalog:
         Fails with `StoreUnavailable` when the catalog is closed first.
         """
         waiting = asyncio.get_running_loop().create_future()
-        if self._following.number >= number:
+        if self._unreadable:
+            waiting.set_exception(StoreUnavailable(self._unreadable))
+        elif self._following.number >= number:
             waiting.set_result(None)
         elif self._closed:
             waiting.set_exception(StoreUnavailable("the metadata is no longer followed"))
@@ -86,13 +98,23 @@ class Catalog:
             self._reading.cancel()
         for _, _, waiting in self._waiting:
             if not waiting.done():
-                waiting.set_exception(StoreUnavailable("the metadata is no longer followed"))
+                waiting.set_exception(StoreUnavailable(self._unreadable or "the metadata is no longer followed"))
         self._waiting.clear()
+
+    def _give_up(self, error: RecordTooNew) -> None:
+        self._unreadable = str(error)
+        self.close()
+        self.on_unreadable(self._unreadable)
 
     def _arrived(self, report: Changes | Gap) -> None:
         changes = self._following.arrived(report)
         if changes is not None:
-            self._publish(self.image.apply(changes.changes))
+            try:
+                delta = self.image.apply(changes.changes)
+            except RecordTooNew as error:
+                self._give_up(error)
+                return
+            self._publish(delta)
         self._read_if_stale()
 
     def _session_changed(self, event: SessionEvent) -> None:
@@ -111,6 +133,9 @@ class Catalog:
                     await self._read(store)
                 except StoreUnavailable:
                     await asyncio.sleep(REREAD_RETRY_S)
+                except RecordTooNew as error:
+                    self._give_up(error)
+                    return
         finally:
             self._reading = None
 

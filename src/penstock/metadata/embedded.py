@@ -1,4 +1,4 @@
-"""The metadata store of a single broker: an SQLite file, opened by one process at a time.
+"""The metadata store in an SQLite file, opened by one process at a time: a single broker, or a parent that shares it.
 
 All statements run in one thread of its own, since a commit waits for the disk. Transactions that arrive while a
 commit is under way go into the next one together: each is still done or refused on its own, but one fsync serves all.
@@ -11,7 +11,7 @@ Any other error is raised before that frame is written, so nothing is done.
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -81,13 +81,25 @@ class StoreDamaged(Exception):
     """The file is not a metadata store this version can read."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """What one item of a commit did: its result, and what watchers get."""
+
+    result: int
+    changes: Changes | None = None
+
+
+_Work = Callable[[], _Done]
+"""An item of a commit; raises a `StoreFault` where none of it was done."""
+
+
 class _Database:
     """The SQLite side. Every method runs in the store's thread; none returns before its effect is on disk."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.connection = sqlite3.connect(file, isolation_level=None, timeout=0, cached_statements=32)
-        self.session = 0
+        self.session_last = 0
         self.transaction = 0
 
     def open(self) -> None:
@@ -105,7 +117,7 @@ class _Database:
             raise StoreDamaged(f"{self.file} is damaged: {'; '.join(problems)}; restore it from a copy")
         self.connection.executescript(OPENING)
         counters = dict(run("SELECT name, value FROM counter"))
-        self.session, self.transaction = counters["session"], counters["transaction"]
+        self.session_last, self.transaction = counters["session"], counters["transaction"]
 
     def close(self) -> None:
         with suppress(sqlite3.Error):
@@ -138,18 +150,18 @@ class _Database:
         nodes = ({} if top is None else {path: top}) | self.below(path.rstrip("/"))
         return Snapshot(number=self.transaction, nodes=nodes)
 
-    def commit(self, batch: list[Sequence[Operation]]) -> list[Changes | StoreFault]:
+    def commit(self, batch: Sequence[_Work]) -> list[_Done | StoreFault]:
         """One SQLite transaction for all of them, each in a savepoint of its own."""
         run = self.connection.execute
-        outcomes: list[Changes | StoreFault] = []
-        first = self.transaction
+        outcomes: list[_Done | StoreFault] = []
+        first = self.transaction, self.session_last
         committing = False
         try:
             run("BEGIN IMMEDIATE")
-            for operations in batch:
+            for work in batch:
                 run("SAVEPOINT one")
                 try:
-                    outcomes.append(self._do(operations))
+                    outcomes.append(work())
                 except StoreFault as fault:
                     run("ROLLBACK TO one")
                     outcomes.append(fault)
@@ -158,7 +170,7 @@ class _Database:
             committing = True
             run("COMMIT")
         except sqlite3.Error as error:
-            self.transaction = first
+            self.transaction, self.session_last = first
             with suppress(sqlite3.Error):
                 run("ROLLBACK")
             if committing and _kind_of(error) == sqlite3.SQLITE_IOERR:
@@ -166,13 +178,27 @@ class _Database:
             raise
         return outcomes
 
-    def _do(self, operations: Sequence[Operation]) -> Changes:
+    # Items of a commit
+
+    def begin_session(self) -> _Done:
+        """A new session: its number is that of no earlier one, so it is durable before it is used."""
+        self.session_last += 1
+        self.connection.execute("UPDATE counter SET value = ? WHERE name = 'session'", (self.session_last,))
+        return _Done(result=self.session_last)
+
+    def end_session(self, session: int) -> _Done:
+        """Delete the nodes of a session; they have no children."""
+        rows = self.connection.execute("DELETE FROM node WHERE owner = ? RETURNING path", (session,)).fetchall()
+        return self._numbered(Change(path=path, data=None) for (path,) in sorted(rows))
+
+    def do(self, operations: Sequence[Operation], session: int) -> _Done:
+        """A transaction of a session."""
         number = self.transaction + 1
         changes: dict[str, Change] = {}
         for index, operation in enumerate(operations):
             match operation:
                 case Create():
-                    changes[operation.path] = self._create(operation, number, index)
+                    changes[operation.path] = self._create(operation, session, number, index)
                 case Set():
                     changes[operation.path] = self._set(operation, index)
                 case Delete():
@@ -183,17 +209,21 @@ class _Database:
                     changes[operation.path] = Change(path=operation.path, data=None)
                 case Check():
                     self._expect(operation, index)
-        if changes:
-            self.transaction = number
-        return Changes(number=self.transaction, changes=tuple(changes.values()))
+        return self._numbered(changes.values())
 
-    def _create(self, operation: Create, number: int, index: int) -> Change:
+    def _numbered(self, changes: Iterable[Change]) -> _Done:
+        made = tuple(changes)
+        if made:
+            self.transaction += 1
+        return _Done(result=self.transaction, changes=Changes(number=self.transaction, changes=made))
+
+    def _create(self, operation: Create, session: int, number: int, index: int) -> Change:
         path = operation.path
         parent = path.rpartition("/")[0]
         # As in ZooKeeper, a node that goes with its owner cannot have others below it.
         if parent and not self.connection.execute(CAN_HOLD_OTHERS, (parent,)).fetchone():
             raise (NodeExists(path, index) if self.get(path) is not None else NoNode(parent, index))
-        owner = self.session if operation.ephemeral else 0
+        owner = session if operation.ephemeral else 0
         try:
             self.connection.execute("INSERT INTO node VALUES (?, ?, 0, ?, ?)", (path, operation.data, owner, number))
         except sqlite3.IntegrityError:
@@ -225,14 +255,15 @@ class _Database:
 
 @dataclass(slots=True)
 class _Waiting:
-    operations: Sequence[Operation]
+    work: _Work
     done: "asyncio.Future[int]"
 
 
 class EmbeddedStore:
     """A `MetadataStore` in one SQLite file. Use `open`.
 
-    Its session ends with `close` only, so it has no session events, and its watches miss nothing.
+    Its own session ends with `close` only, so it has no session events, and its watches miss nothing. A process that
+    shares it begins and ends sessions of others, and gives their numbers with their transactions.
     """
 
     operations_max = OPERATIONS_MAX
@@ -243,12 +274,15 @@ class EmbeddedStore:
         self._thread = thread
         self._loop = loop
         self._waiting: list[_Waiting] = []
-        self._committing: asyncio.Future[list[Changes | StoreFault]] | None = None
+        self._committing: asyncio.Future[list[_Done | StoreFault]] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._watches: dict[int, tuple[str, WatchCallback]] = {}
         self._watch_last = 0
         self._closed = False
+        self.session = database.session_last
+        self._sessions = {self.session}
+        """Sessions that may create ephemeral nodes."""
 
     @classmethod
     async def open(cls, directory: Path) -> "EmbeddedStore":
@@ -265,10 +299,6 @@ class EmbeddedStore:
             raise
         return cls(database, thread, loop)
 
-    @property
-    def session(self) -> int:
-        return self._database.session
-
     async def get(self, path: str) -> Node | None:
         return await self._run(lambda: self._database.get(path))
 
@@ -283,11 +313,33 @@ class EmbeddedStore:
         if self._closed:
             raise StoreUnavailable("the metadata store is closed")
 
-    def multi(self, operations: Sequence[Operation]) -> Awaitable[int]:
+    def multi(self, operations: Sequence[Operation], *, session: int | None = None) -> Awaitable[int]:
+        """As every store; `session` is one of `begin_session`, and its own if not given."""
         check_size(operations, self)
+        owner = self.session if session is None else session
+        if owner not in self._sessions:
+            raise StoreUnavailable(f"session {owner} of the metadata store is over")
+        return self._enqueue(lambda: self._database.do(operations, owner))
+
+    async def begin_session(self) -> int:
+        """The number of a new session, for another process."""
+        session = await self._enqueue(self._database.begin_session)
+        self._sessions.add(session)
+        return session
+
+    def end_session(self, session: int) -> Awaitable[int]:
+        """Delete what a session owns, after all that it asked for; it can ask for nothing more.
+
+        Fails as a transaction does, and is then to be called again.
+        """
+        assert session != self.session, "the store's own session ends with `close`"
+        self._sessions.discard(session)
+        return self._enqueue(lambda: self._database.end_session(session))
+
+    def _enqueue(self, work: _Work) -> "asyncio.Future[int]":
         if self._closed or len(self._waiting) >= TRANSACTIONS_PENDING_MAX:
             raise StoreUnavailable("the metadata store is closed" if self._closed else "too many changes are waiting")
-        waiting = _Waiting(operations, self._loop.create_future())
+        waiting = _Waiting(work, self._loop.create_future())
         self._waiting.append(waiting)
         if self._committing is None:
             self._idle.clear()
@@ -323,19 +375,20 @@ class EmbeddedStore:
         """Send what waits to the thread, as one commit; the next starts when this one has ended."""
         batch = self._waiting[:TRANSACTIONS_PER_COMMIT_MAX]
         del self._waiting[:TRANSACTIONS_PER_COMMIT_MAX]
-        asked = [waiting.operations for waiting in batch]
+        asked = [waiting.work for waiting in batch]
         self._committing = self._loop.run_in_executor(self._thread, self._database.commit, asked)
         self._committing.add_done_callback(lambda outcomes: self._committed(batch, outcomes))
 
-    def _committed(self, batch: list[_Waiting], done: "asyncio.Future[list[Changes | StoreFault]]") -> None:
+    def _committed(self, batch: list[_Waiting], done: "asyncio.Future[list[_Done | StoreFault]]") -> None:
         error = done.exception()
         if isinstance(error, sqlite3.Error):
             error = StoreUnavailable(f"the metadata store at {self._database.file} cannot be written: {error}")
         outcomes = [error] * len(batch) if error is not None else done.result()
         for waiting, outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, Changes):
-                self._notify(outcome)
-                _settle(waiting.done, outcome.number)
+            if isinstance(outcome, _Done):
+                if outcome.changes is not None:
+                    self._notify(outcome.changes)
+                _settle(waiting.done, outcome.result)
             else:
                 _settle(waiting.done, outcome)
         if self._waiting:
@@ -396,6 +449,8 @@ def _open(file: Path) -> _Database:
 
 class EmbeddedSource:
     """The store in a file of a directory, which has to be there when it is opened."""
+
+    exclusive = True
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

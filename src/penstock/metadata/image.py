@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from penstock.metadata import records
 from penstock.metadata.nodes import Change, Node
-from penstock.metadata.records import NO_CONFIGS, BrokerState, ControllerState, Deletion, QuotaEntity
-from penstock.model.ids import BrokerId, TopicId
+from penstock.metadata.records import NO_CONFIGS, Admission, BrokerState, ControllerState, Deletion, QuotaEntity
+from penstock.model.cluster_versions import SUPPORTED, VersionRange
+from penstock.model.ids import NO_BROKER_EPOCH, TOPIC_ID_ZERO, BrokerEpoch, BrokerId, TopicId, TopicPartition
 from penstock.model.topic import PartitionState, TopicState
 
 
@@ -61,32 +62,43 @@ class MetadataImage:
 
     __slots__ = (
         "_chunks",
+        "_format_max",
+        "admissions",
         "broker_configs",
         "brokers",
         "changes_version",
         "cluster_id",
         "controller",
         "deletions",
+        "features",
         "group_configs",
         "partition_count",
         "quotas",
+        "store",
         "topics",
         "topics_by_collision",
         "topics_by_id",
         "version",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, supported: VersionRange = SUPPORTED) -> None:
+        """`supported` are the cluster versions whose records this image reads."""
+        self._format_max = records.format_max(supported)
         self.version = 0
         self.cluster_id = ""
+        self.store = records.StoreIdentity(store_id="")
+        """Of the store that the transactions are numbered in."""
         self.controller: ControllerState | None = None
         self.changes_version = 0
         """Of the node that every transaction of a controller sets."""
+        self.features = records.Features()
         self.topics: dict[str, TopicState] = {}
         self.topics_by_id: dict[TopicId, TopicState] = {}
         self.topics_by_collision: dict[str, set[str]] = {}
         """Names of topics with '.' or '_', by what metrics call them: both are '_' there."""
         self.brokers: dict[int, BrokerState] = {}
+        """Registered brokers; those that are fenced as well, see `is_live`."""
+        self.admissions: dict[int, Admission] = {}
         self.broker_configs: dict[str, Mapping[str, str]] = {}
         self.group_configs: dict[str, Mapping[str, str]] = {}
         self.quotas: dict[QuotaEntity, Mapping[str, float]] = {}
@@ -101,8 +113,45 @@ class MetadataImage:
         """The broker that is controller, or -1."""
         return -1 if self.controller is None else self.controller.broker_id
 
+    @property
+    def level(self) -> int:
+        """The finalized version of the cluster: records are written in its form."""
+        return self.features.level
+
     def topic(self, name: str) -> TopicState | None:
         return self.topics.get(name)
+
+    def is_live(self, broker_id: int) -> bool:
+        """Whether a broker is registered and the controller has admitted that registration."""
+        broker, admission = self.brokers.get(broker_id), self.admissions.get(broker_id)
+        return broker is not None and admission is not None and broker.epoch == admission.epoch
+
+    def live_epoch(self, broker_id: BrokerId) -> BrokerEpoch:
+        """The epoch in which a broker is live; `NO_BROKER_EPOCH` where it is not."""
+        return self.brokers[broker_id].epoch if self.is_live(broker_id) else NO_BROKER_EPOCH
+
+    def in_sync(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
+        """Whether a broker is in the ISR of a partition."""
+        topic = self.topics.get(tp.topic)
+        return (
+            topic is not None
+            and tp.partition < len(topic.partitions)
+            and (broker_id in topic.partitions[tp.partition].isr)
+        )
+
+    def live_brokers(self) -> list[BrokerState]:
+        """The brokers that lead, follow and are shown to clients."""
+        return [broker for broker_id, broker in self.brokers.items() if self.is_live(broker_id)]
+
+    def is_replicated(self, tp: TopicPartition, topic_id: TopicId) -> bool:
+        """Whether the log of a partition has copies on other brokers.
+
+        A log that has lost its topic id counts as the topic's of its name: a replica is rather cut than believed.
+        """
+        topic = self.topics.get(tp.topic)
+        if topic is None or topic_id not in (topic.topic_id, TOPIC_ID_ZERO) or tp.partition >= len(topic.partitions):
+            return False
+        return len(topic.partitions[tp.partition].replicas) > 1
 
     def broker_settings(self, broker: str) -> Mapping[str, str]:
         """The settings given to a running broker, or with `<default>` to all of them."""
@@ -118,12 +167,16 @@ class MetadataImage:
             yield records.chunk_path(*key)
         for broker_id in self.brokers:
             yield records.broker_path(BrokerId(broker_id))
+        for broker_id in self.admissions:
+            yield records.admission_path(BrokerId(broker_id))
         yield from map(records.broker_config_path, self.broker_configs)
         yield from map(records.group_config_path, self.group_configs)
         yield from map(records.quota_path, self.quotas)
         yield from map(records.deletion_path, self.deletions)
         if self.controller is not None:
             yield records.CONTROLLER
+        if self.features.version is not None:
+            yield records.FEATURES
 
     def replace_with(self, nodes: Mapping[str, Node]) -> ImageDelta:
         """Become what a tree of the store is, and return what differs from before."""
@@ -160,6 +213,8 @@ class MetadataImage:
                     touched.append(key)
             elif parent == records.BROKERS:
                 brokers |= self._apply_broker(change)
+            elif parent == records.ADMISSIONS:
+                brokers |= self._apply_admission(change)
             elif parent == records.BROKER_CONFIGS:
                 broker_configs.update(self._apply_settings(self.broker_configs, change))
             elif parent == records.GROUP_CONFIGS:
@@ -198,7 +253,7 @@ class MetadataImage:
         known = self.chunk_version(*key)
         if known is not None and known >= version:
             return False
-        self._chunks[key] = Chunk(version, records.unpack_partitions(data, key[1]))
+        self._chunks[key] = Chunk(version, records.unpack_partitions(data, key[1], self._format_max))
         return True
 
     def chunk_version(self, topic_id: TopicId, number: int) -> int | None:
@@ -322,6 +377,16 @@ class MetadataImage:
         self.brokers[broker_id] = found
         return found != known
 
+    def _apply_admission(self, change: Change) -> bool:
+        broker_id = BrokerId(int(records.last_name(change.path)))
+        known = self.admissions.get(broker_id)
+        if change.data is None:
+            return self.admissions.pop(broker_id, None) is not None
+        if known is not None and change.version <= known.version:
+            return False
+        self.admissions[broker_id] = records.unpack_admission(broker_id, change.data, change.version)
+        return True
+
     def _apply_settings(self, settings: dict[str, Mapping[str, str]], change: Change) -> tuple[str, ...]:
         """The name whose settings changed, if they did."""
         name = records.last_name(change.path)
@@ -350,14 +415,21 @@ class MetadataImage:
 
     def _apply_cluster(self, change: Change) -> bool:
         """The cluster's id, its controller and the controller's transactions; True where responses change with it."""
-        before = self.cluster_id, self.controller
+        before = self.cluster_id, self.controller, self.features
         if change.path == records.CONTROLLER:
             self.controller = None if change.data is None else records.unpack_controller(change.data)
         elif change.path == records.CLUSTER and change.data is not None:
             self.cluster_id = change.data.decode()
+        elif change.path == records.STORE and change.data is not None:
+            self.store = records.unpack_store(change.data, self._format_max)
         elif change.path == records.CHANGES and change.data is not None:
             self.changes_version = change.version
-        return before != (self.cluster_id, self.controller)
+        elif change.path == records.FEATURES:
+            if change.data is None:
+                self.features = records.Features()
+            elif self.features.version is None or self.features.version < change.version:
+                self.features = records.unpack_features(change.data, change.version)
+        return before != (self.cluster_id, self.controller, self.features)
 
 
 def collision_key(name: str) -> str:

@@ -140,6 +140,11 @@ class MetadataStore(Protocol):
 class StoreSource(Protocol):
     """Where a broker finds its metadata store when it starts. As a string, it says where that is, for messages."""
 
+    @property
+    def exclusive(self) -> bool:
+        """Whether one broker has the store to itself, so that no other broker can ever join its cluster."""
+        ...
+
     def exists(self) -> bool:
         """Whether there is metadata already; nothing is made by asking."""
         ...

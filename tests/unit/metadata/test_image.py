@@ -7,6 +7,7 @@ import pytest
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.nodes import Change, Node
 from penstock.metadata.records import (
+    FORMAT_MAX,
     PARTITIONS_PER_CHUNK,
     BrokerState,
     RecordTooNew,
@@ -21,7 +22,7 @@ from penstock.metadata.records import (
     topic_path,
     unpack_partitions,
 )
-from penstock.model.ids import TopicId
+from penstock.model.ids import TOPIC_ID_ZERO, TopicId, TopicPartition
 from penstock.model.topic import LeaderRecoveryState, PartitionState, TopicState
 
 
@@ -190,6 +191,21 @@ def test_every_field_of_a_partition_is_kept() -> None:
     assert unpack_partitions(pack_partitions([usual, rare]), 1) == (usual, rare)
 
 
+def test_a_log_without_a_topic_id_counts_as_a_copy_of_the_topic_of_its_name() -> None:
+    several = PartitionState(index=0, leader=1, leader_epoch=0, replicas=(1, 2), isr=(1, 2))
+    image = MetadataImage()
+    image.topics["a"] = TopicState(name="a", topic_id=id_of(1), configs={}, partitions=(several, state(1)))
+
+    def is_replicated(partition: int, topic_id: TopicId) -> bool:
+        return image.is_replicated(TopicPartition("a", partition), topic_id)
+
+    assert is_replicated(0, id_of(1))
+    assert is_replicated(0, TOPIC_ID_ZERO), "a power cut may take the file with the id"
+    assert not is_replicated(0, id_of(2)), "the log of an earlier topic of the name"
+    assert not is_replicated(1, id_of(1)), "the only replica"
+    assert not is_replicated(2, id_of(1))
+
+
 def test_a_record_of_a_later_version_is_not_guessed_at() -> None:
-    with pytest.raises(RecordTooNew, match="format 2"):
-        unpack_partitions(pack({"v": 2, "partitions": []}), 0)
+    with pytest.raises(RecordTooNew, match=f"format {FORMAT_MAX + 1}"):
+        unpack_partitions(pack({"v": FORMAT_MAX + 1, "partitions": []}), 0)
