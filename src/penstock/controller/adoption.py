@@ -222,7 +222,7 @@ async def adopt(
         chunk_versions=(0,) * chunks_needed(count_of(adoption)),
     )
     directories.give(orphan.logs.values(), name, topic_id, randomness)
-    await store.multi([*operations, *flat(creation_steps(topic))])
+    await store.multi([*operations, *flat(creation_steps(topic, image.level))])
     return topic
 
 

@@ -11,6 +11,8 @@ from penstock.config.foreign import guards, unused
 from penstock.config.group_settings import GROUP_KEYS, check_group_configs
 from penstock.config.key import Key, Kind, Mode, nearest, text_of
 from penstock.config.log import TOPIC_KEYS, check_topic_configs
+from penstock.controller.brokers import partition_writes
+from penstock.controller.draining import check_draining
 from penstock.controller.plan import Plan, PlanStep, storable
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.operations import Create, Delete, Operation, Set
@@ -31,6 +33,10 @@ CLIENT_METRICS_NAMES = frozenset({"metrics", "interval.ms", "match"})
 NODE_ID = re.compile(r"[+-]?\d+")
 NODE_ID_DIGITS_MAX = 64
 """Longest name that is parsed as a broker id: Python refuses numbers with thousands of digits."""
+
+
+CHUNKS_AT_ONCE_MAX = 32
+"""Nodes of partitions written together with a topic's settings: a quarter of a transaction."""
 
 
 class ResourceType(IntEnum):
@@ -96,9 +102,24 @@ def plan_config_changes(
             outcomes.append(error)
             continue
         if operation is not None:
-            steps.append((operation,))
+            steps += setting_steps(image, change, operation, settings)
         outcomes.append(settings)
     return Plan(steps=tuple(steps), outcomes=tuple(outcomes))
+
+
+def setting_steps(
+    image: MetadataImage, change: ConfigChange, operation: Operation, settings: Mapping[str, str]
+) -> list[PlanStep]:
+    """Write a setting; the minimum ISR and the active partitions of a topic together with the partition states that
+    they are in force by.
+
+    Those of a topic too large for one transaction follow; until then the former minimum is in force there.
+    """
+    topic = image.topics.get(change.name) if change.resource_type == ResourceType.TOPIC else None
+    writes = [] if topic is None else partition_writes(image, topic, settings)
+    if len(writes) <= CHUNKS_AT_ONCE_MAX:
+        return [(operation, *writes)]
+    return [(operation,), *((write,) for write in writes)]
 
 
 def check_steps(change: ConfigChange) -> None:
@@ -141,6 +162,7 @@ def plan_topic(
         raise UnknownTopicOrPartition(f"The topic '{change.name}' does not exist.")
     if after == topic.configs:
         return None, after
+    check_draining(topic, after, config, image.level)
     data = storable(pack_topic(replace(topic, configs=after)))
     return Set(topic_path(topic.name), data, topic.version), after
 
@@ -148,7 +170,7 @@ def plan_topic(
 def plan_broker(
     image: MetadataImage, change: ConfigChange, config: BrokerConfig
 ) -> tuple[Operation | None, Mapping[str, str]]:
-    broker = broker_of(change.name, config)
+    broker = broker_of(image, change.name, config)
     before = readable(image.broker_settings(broker))
     after = changed(before, change, BROKER_KEYS)
     try:
@@ -197,16 +219,19 @@ def node_id(name: str) -> int | None:
     return found if -(2**31) <= found < 2**31 else None
 
 
-def broker_of(name: str, config: BrokerConfig) -> str:
-    """The broker that a resource's name means; an empty name means all brokers."""
+def broker_of(image: MetadataImage, name: str, config: BrokerConfig) -> str:
+    """The broker that a resource's name means; an empty name means all brokers.
+
+    Clients send the settings of a broker to itself, and it forwards them to the controller.
+    """
     if not name:
         return ALL_BROKERS
     named = node_id(name)
     if named is None:
         raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
-    if named != config.broker_id:
+    if named != config.broker_id and named not in image.brokers and named not in image.admissions:
         raise InvalidRequest(f"Unexpected broker id, expected {config.broker_id}, but received {name}")
-    return str(config.broker_id)
+    return str(named)
 
 
 def check_broker_settings(settings: Mapping[str, str], *, per_broker: bool) -> None:
@@ -228,10 +253,13 @@ def check_broker_settings(settings: Mapping[str, str], *, per_broker: bool) -> N
 
 
 def overlay(image: MetadataImage, config: BrokerConfig, broker: str, after: Mapping[str, str]) -> BrokerConfig:
-    """The resulting config of this broker; raises for values that contradict each other."""
-    own = str(config.broker_id)
-    cluster = after if broker == ALL_BROKERS else readable(image.broker_settings(ALL_BROKERS))
-    single = after if broker == own else readable(image.broker_settings(own))
+    """The resulting config of a broker; raises for values that contradict each other.
+
+    The file of another broker is not known here: this broker's stands in for it.
+    """
+    everyones = broker == ALL_BROKERS
+    cluster = after if everyones else readable(image.broker_settings(ALL_BROKERS))
+    single = readable(image.broker_settings(str(config.broker_id))) if everyones else after
     return config.with_dynamic(cluster=cluster, broker=single)
 
 

@@ -7,11 +7,9 @@ not deleted by a client, and is kept (see `penstock.storage.set_aside`).
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import replace
 
+from penstock.controller.topics import without_broker
 from penstock.metadata.image import ImageDelta, MetadataImage
-from penstock.metadata.operations import Delete, Operation, Set
-from penstock.metadata.records import Deletion, deletion_path, pack_deletion
 from penstock.metadata.store import BadVersion, MetadataStore, NoNode, OutcomeUnknown, StoreUnavailable
 from penstock.model.ids import BrokerId, TopicId
 from penstock.observe.log import Logger
@@ -20,7 +18,7 @@ SETTLED_AT_ONCE_MAX = 1_000
 """Most deletions settled in one transaction."""
 
 RETRY_S = 30.0
-"""Delay before a retry, after a disk error or another broker's change of the same record."""
+"""Delay before a retry, after an error of the disk or of the store."""
 
 Gone = Callable[[Collection[TopicId]], Awaitable[frozenset[TopicId]]]
 """Returns the topics whose logs are durably removed from this broker."""
@@ -51,7 +49,11 @@ class Deletions:
             self._changed.clear()
             try:
                 await self.settle()
-            except (BadVersion, NoNode, StoreUnavailable, OutcomeUnknown, OSError) as error:
+            except (BadVersion, NoNode):
+                # Another broker settled one of them first, as happens with every topic of several replicas. Its change
+                # is newer than the image that was read, so it calls `follow`.
+                continue
+            except (StoreUnavailable, OutcomeUnknown, OSError) as error:
                 self._log.warning("deletions_unsettled", reason=str(error), retry_s=RETRY_S)
                 await asyncio.sleep(RETRY_S)
                 self._changed.set()
@@ -66,12 +68,4 @@ class Deletions:
         at_once = min(SETTLED_AT_ONCE_MAX, self._store.operations_max)
         for first in range(0, len(done), at_once):
             # A transaction of unknown outcome is tried again later: each node's version keeps it from counting twice.
-            await self._store.multi([self._without(found) for found in done[first : first + at_once]])
-
-    def _without(self, deletion: Deletion) -> Operation:
-        """The operation that removes this broker from a deletion, or the deletion with its last broker."""
-        path = deletion_path(deletion.topic_id)
-        others = tuple(broker for broker in deletion.brokers if broker != self._broker_id)
-        if not others:
-            return Delete(path, deletion.version)
-        return Set(path, pack_deletion(replace(deletion, brokers=others)), deletion.version)
+            await self._store.multi([without_broker(found, self._broker_id) for found in done[first : first + at_once]])

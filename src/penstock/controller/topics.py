@@ -1,15 +1,18 @@
 """Plans changes of topics: creation, deletion and more partitions."""
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.config.broker import BrokerConfig
-from penstock.config.log import check_topic_configs
+from penstock.config.log import ALL_PARTITIONS, PARTITIONS_ACTIVE, TOPIC_KEYS, check_topic_configs
+from penstock.controller.cordons import check_not_cordoned, open_brokers
+from penstock.controller.draining import active_partitions, is_draining
 from penstock.controller.placement import place
 from penstock.controller.plan import Plan, PlanStep, storable
 from penstock.metadata.image import MetadataImage, collision_key
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (
+    ALL_BROKERS,
     PARTITIONS_PER_CHUNK,
     Deletion,
     brokers_shared,
@@ -36,7 +39,7 @@ from penstock.model.generated_errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import BrokerId, LeaderEpoch, PartitionEpoch, TopicId
+from penstock.model.ids import BrokerId, LeaderEpoch, TopicId
 from penstock.model.topic import PartitionState, TopicState, check_topic_name
 
 USE_DEFAULT = -1
@@ -44,6 +47,9 @@ USE_DEFAULT = -1
 
 CLUSTER_METADATA = "__cluster_metadata"
 """Kafka's metadata log: tools would take a topic of this name for it."""
+
+IN_SYNC_MIN = "min.insync.replicas"
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 DELETIONS_MAX = 100_000
 """Deletions recorded for brokers that have not finished them; a request may exceed it by the topics it deletes."""
@@ -85,11 +91,13 @@ def plan_creations(
     steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
     created = 0
+    # The next topic's leaders begin at the next broker, and each has other followers than in the topic before.
+    step = len(image.live_brokers()) + 1
     for topic in topics:
         try:
             check_new_name(image, topic.name)
-            made = design(image, topic, config=config, topic_id=TopicId(make_id()), first=first + created)
-            steps += creation_steps(made)
+            made = design(image, topic, config=config, topic_id=TopicId(make_id()), first=first + created * step)
+            steps += creation_steps(made, image.level)
         except BrokerError as error:
             outcomes.append(error)
             continue
@@ -98,11 +106,11 @@ def plan_creations(
     return Plan(steps=tuple(steps), outcomes=tuple(outcomes))
 
 
-def creation_steps(topic: TopicState) -> list[PlanStep]:
+def creation_steps(topic: TopicState, level: int) -> list[PlanStep]:
     """Write a topic's partitions first and the topic last: until then there is no topic."""
     own = Create(topic_path(topic.name), storable(pack_topic(topic)))
     chunks = [
-        Create(chunk_path(topic.topic_id, number), pack_partitions(topic.partitions[chunk_slice(number)]))
+        Create(chunk_path(topic.topic_id, number), pack_partitions(topic.partitions[chunk_slice(number)], level))
         for number in range(chunks_needed(len(topic.partitions)))
     ]
     return [*((chunk,) for chunk in chunks), (own,)]
@@ -149,11 +157,12 @@ def design(image: MetadataImage, topic: NewTopic, *, config: BrokerConfig, topic
         replicas = assigned(image, topic)
     else:
         replicas = placed(image, topic, config, first)
+    least = in_sync_min_of(image, configs)
     return TopicState(
         name=topic.name,
         topic_id=topic_id,
         configs=configs,
-        partitions=tuple(new_partition(image, index, brokers) for index, brokers in enumerate(replicas)),
+        partitions=tuple(new_partition(image, index, brokers, least) for index, brokers in enumerate(replicas)),
         chunk_versions=(0,) * chunks_needed(len(replicas)),
     )
 
@@ -164,6 +173,8 @@ def checked_configs(topic: NewTopic, config: BrokerConfig) -> dict[str, str]:
         raise InvalidConfig(f"Null value not supported for topic configs: {','.join(nulls)}")
     configs = {name: value for name, value in topic.configs if value is not None}
     check_topic_configs(configs, config)
+    if active_partitions(configs) != ALL_PARTITIONS:
+        raise InvalidConfig(f"{PARTITIONS_ACTIVE} is for topics that exist: create the topic with fewer partitions")
     return configs
 
 
@@ -179,7 +190,7 @@ def placed(image: MetadataImage, topic: NewTopic, config: BrokerConfig, first: i
 
 def place_or_refuse(image: MetadataImage, *, first: int, count: int, factor: int) -> list[tuple[BrokerId, ...]]:
     try:
-        return place(image.brokers.values(), first=first, count=count, factor=factor)
+        return place(open_brokers(image), first=first, count=count, factor=factor)
     except InvalidReplicationFactor as error:
         raise InvalidReplicationFactor(f"Unable to replicate the partition {factor} time(s): {error}") from None
 
@@ -196,6 +207,7 @@ def assigned(image: MetadataImage, topic: NewTopic) -> list[tuple[BrokerId, ...]
         if index in by_index:
             raise InvalidReplicaAssignment(f"Found multiple manual partition assignments for partition {index}")
         check_replicas(image, brokers, factor)
+        check_not_cordoned(image, brokers, ())
         factor = len(brokers)
         by_index[index] = brokers
     if sorted(by_index) != list(range(len(by_index))):
@@ -209,7 +221,7 @@ def check_replicas(image: MetadataImage, brokers: Sequence[BrokerId], factor: in
         raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
     before: int | None = None
     for broker in sorted(brokers):
-        if broker not in image.brokers:
+        if broker not in image.brokers and broker not in image.admissions:
             raise InvalidReplicaAssignment(
                 f"The manual partition assignment includes broker {broker}, but no such broker is registered."
             )
@@ -225,13 +237,34 @@ def check_replicas(image: MetadataImage, brokers: Sequence[BrokerId], factor: in
         )
 
 
-def new_partition(image: MetadataImage, index: int, brokers: tuple[BrokerId, ...]) -> PartitionState:
+def in_sync_min_of(image: MetadataImage, configs: Mapping[str, str]) -> int:
+    """The min.insync.replicas of a topic: its own, else the cluster's. A broker's own file has no say."""
+    text = configs.get(IN_SYNC_MIN) or image.broker_settings(ALL_BROKERS).get(IN_SYNC_MIN)
+    return int(text) if text is not None else int(str(TOPIC_KEYS[IN_SYNC_MIN].default))
+
+
+def unclean_allowed(configs: Mapping[str, str], *, default: bool) -> bool:
+    """Whether a topic prefers going on to keeping every committed record: its own setting, else the default."""
+    text = configs.get(UNCLEAN_ELECTION)
+    return default if text is None else text.strip().lower() == "true"
+
+
+def new_partition(image: MetadataImage, index: int, brokers: tuple[BrokerId, ...], in_sync_min: int) -> PartitionState:
     """A new partition: it is empty, so all live replicas are in sync."""
     brokers = brokers_shared(brokers)
-    isr = tuple(broker for broker in brokers if broker in image.brokers)
-    assert isr, f"no live broker among {brokers}"
+    isr = tuple(broker for broker in brokers if image.is_live(broker))
+    if not isr:
+        raise InvalidReplicaAssignment(
+            f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
+            "controlled shutdown."
+        )
     return PartitionState(
-        index=index, leader=isr[0], leader_epoch=LeaderEpoch(0), replicas=brokers, isr=brokers_shared(isr)
+        index=index,
+        leader=isr[0],
+        leader_epoch=LeaderEpoch(0),
+        replicas=brokers,
+        isr=brokers_shared(isr),
+        in_sync_min=in_sync_min if len(brokers) > 1 else 0,
     )
 
 
@@ -260,6 +293,15 @@ def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, con
             steps += removal_steps(image, topic.topic_id)
             outcomes.append(topic)
     return Plan(steps=(*steps, *((each,) for each in forgotten_deletions(image))), outcomes=tuple(outcomes))
+
+
+def without_broker(deletion: Deletion, broker_id: BrokerId) -> Operation:
+    """Remove a broker from a deletion, or the deletion with its last broker."""
+    path = deletion_path(deletion.topic_id)
+    others = tuple(broker for broker in deletion.brokers if broker != broker_id)
+    if not others:
+        return Delete(path, deletion.version)
+    return Set(path, pack_deletion(replace(deletion, brokers=others)), deletion.version)
 
 
 def forgotten_deletions(image: MetadataImage) -> list[Operation]:
@@ -294,9 +336,29 @@ def plan_growths(image: MetadataImage, growths: Sequence[Growth], *, first: int)
 
 def write_chunk(image: MetadataImage, topic: TopicState, number: int) -> Operation:
     """Write the states of some partitions of a topic, as they will be."""
-    path, data = chunk_path(topic.topic_id, number), pack_partitions(topic.partitions[chunk_slice(number)])
+    path = chunk_path(topic.topic_id, number)
+    data = pack_partitions(topic.partitions[chunk_slice(number)], image.level)
     version = image.chunk_version(topic.topic_id, number)
     return Create(path, data) if version is None else Set(path, data, version)
+
+
+def write_partitions(
+    image: MetadataImage, topic: TopicState, changed: Mapping[int, PartitionState]
+) -> Iterator[tuple[int, Operation]]:
+    """Write the changed states of a topic's partitions: one operation for each of its chunks, with its number."""
+    after = with_partitions(image, topic, changed)
+    for number in sorted({index // PARTITIONS_PER_CHUNK for index in changed}):
+        yield number, write_chunk(image, after, number)
+
+
+def with_partitions(image: MetadataImage, topic: TopicState, changed: Mapping[int, PartitionState]) -> TopicState:
+    """The topic with some states changed, and the versions that its nodes will have."""
+    chunks = {index // PARTITIONS_PER_CHUNK for index in changed}
+    return replace(
+        topic,
+        partitions=tuple(changed.get(state.index, state) for state in topic.partitions),
+        chunk_versions=versions_after(image, topic, len(topic.chunk_versions), chunks),
+    )
 
 
 def versions_after(image: MetadataImage, topic: TopicState, count: int, changed: Container[int]) -> tuple[int, ...]:
@@ -313,6 +375,11 @@ def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) ->
         raise InvalidPartitions(
             f"The topic {topic.name} currently has {have} partition(s); {want} would not be an increase."
         )
+    if is_draining(topic):
+        raise InvalidPartitions(
+            f"The topic {topic.name} has partitions that are drained or have yet to resume: remove {PARTITIONS_ACTIVE} "
+            "first."
+        )
     added = want - have
     if growth.assignments is not None and len(growth.assignments) != added:
         raise InvalidReplicaAssignment(
@@ -321,14 +388,16 @@ def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) ->
         )
     if added > PARTITIONS_PER_REQUEST_MAX:
         raise PolicyViolation("Excessively large number of partitions per request.")
-    factor = len(topic.partitions[0].replicas)
+    factor = len(topic.partitions[0].target_replicas)
     if growth.assignments is None:
         replicas = place_or_refuse(image, first=first + have, count=added, factor=factor)
     else:
         for brokers in growth.assignments:
             check_replicas(image, brokers, factor)
+            check_not_cordoned(image, brokers, ())
         replicas = list(growth.assignments)
-    new = (new_partition(image, have + offset, brokers) for offset, brokers in enumerate(replicas))
+    least = in_sync_min_of(image, topic.configs)
+    new = (new_partition(image, have + offset, brokers, least) for offset, brokers in enumerate(replicas))
     chunks = chunks_needed(want)
     return replace(
         topic,
@@ -336,32 +405,3 @@ def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) ->
         grown_from=topic.partitions_at_creation,
         chunk_versions=versions_after(image, topic, chunks, range(have // PARTITIONS_PER_CHUNK, chunks)),
     )
-
-
-def plan_new_epochs(image: MetadataImage, broker_id: BrokerId) -> Plan[TopicState]:
-    """Plan a new leader epoch for every partition that a broker leads.
-
-    After an unclean stop the end of a log may be lost and its offsets reused; the epoch distinguishes the records.
-    """
-    steps: list[PlanStep] = []
-    outcomes: list[TopicState | BrokerError] = []
-    for topic in image.topics.values():
-        led = [p.leader == broker_id for p in topic.partitions]
-        chunks = [number for number in range(len(topic.chunk_versions)) if any(led[chunk_slice(number)])]
-        if not chunks:
-            continue
-        partitions = tuple(
-            replace(
-                p,
-                leader_epoch=LeaderEpoch(p.leader_epoch + 1),
-                partition_epoch=PartitionEpoch(p.partition_epoch + 1),
-            )
-            if leads
-            else p
-            for p, leads in zip(topic.partitions, led, strict=True)
-        )
-        versions = versions_after(image, topic, len(topic.chunk_versions), chunks)
-        changed = replace(topic, partitions=partitions, chunk_versions=versions)
-        steps += ((write_chunk(image, changed, number),) for number in chunks)
-        outcomes.append(changed)
-    return Plan(steps=tuple(steps), outcomes=tuple(outcomes))

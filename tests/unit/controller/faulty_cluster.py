@@ -7,6 +7,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
+from tests.unit.controller.faulty_run import Violation
 from tests.unit.metadata.virtual_time import SeededRandomness
 
 from penstock.config.broker import BrokerConfig
@@ -38,10 +39,6 @@ FAULTS = StoreFaults(watch_delay_s_max=1.0, coalesce_percent=30, lose_percent=3,
 REQUESTS = 40
 TOPIC_NAMES = 4
 REQUEST_TIMEOUT_S = 60.0
-
-
-class Violation(AssertionError):
-    """A rule was broken; the message says which."""
 
 
 class Member:

@@ -12,9 +12,12 @@ from penstock.metadata.nodes import Change
 from penstock.metadata.operations import Create, Delete, Set
 from penstock.metadata.records import (
     ALL_BROKERS,
+    BrokerState,
     broker_config_path,
+    broker_path,
     chunk_path,
     pack,
+    pack_broker,
     pack_partitions,
     pack_topic,
     quota_entity,
@@ -23,7 +26,7 @@ from penstock.metadata.records import (
 )
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidConfig, InvalidRequest, InvalidTopic, UnknownTopicOrPartition
-from penstock.model.ids import TopicId
+from penstock.model.ids import BrokerId, TopicId
 from penstock.model.topic import PartitionState, TopicState
 
 CONFIG = BrokerConfig(broker_id=1)
@@ -167,6 +170,18 @@ def test_a_node_of_broker_settings_exists_only_while_it_has_settings() -> None:
     seen.apply([Change(path=operation.path, data=pack({"log.retention.ms": "5"}))])
     drop_it = steps(("log.retention.ms", Step.DELETE, None), name="", kind=ResourceType.BROKER)
     assert plan_config_changes(seen, [drop_it], config=CONFIG).operations == (Delete("/configs/brokers/<default>"),)
+
+
+def test_the_controller_changes_settings_of_every_broker_that_is_known() -> None:
+    seen = image()
+    rate = ("leader.replication.throttled.rate", Step.SET, "1000")
+    wanted = steps(rate, name="2", kind=ResourceType.BROKER)
+    assert isinstance(refused(wanted, seen), InvalidRequest)
+
+    other = BrokerState(broker_id=BrokerId(2), endpoints=(), rack=None)
+    seen.apply([Change(path=broker_path(BrokerId(2)), data=pack_broker(other))])
+    [step] = plan_config_changes(seen, [wanted], config=CONFIG).steps
+    assert [operation.path for operation in step] == [broker_config_path("2")]
 
 
 def test_settings_of_one_broker_must_not_contradict_those_of_all() -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.config.broker import BrokerConfig
+from penstock.controller import controller as controller_module
 from penstock.controller.configs import ConfigChange, ResourceType, SettingStep, Step
 from penstock.controller.controller import (
     CHANGES_AT_ONCE_MAX,
     PRODUCER_ID_BLOCK,
     Controller,
+    in_time,
 )
 from penstock.controller.membership import bootstrap_cluster, elect_controller, register
 from penstock.controller.producer_ids import ProducerIds
@@ -23,7 +26,7 @@ from penstock.controller.quotas import QuotaChange
 from penstock.controller.topics import Growth, NewTopic
 from penstock.metadata.catalog import Catalog
 from penstock.metadata.embedded import FILE_NAME, EmbeddedStore
-from penstock.metadata.image import ImageDelta
+from penstock.metadata.image import ImageDelta, MetadataImage
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.operations import Delete, Set
 from penstock.metadata.records import (
@@ -37,6 +40,7 @@ from penstock.metadata.records import (
 )
 from penstock.model.clock import SystemRandomness
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotController, TopicAlreadyExists
+from penstock.model.ids import BrokerId
 from penstock.model.threads import ThreadPool
 from penstock.model.topic import TopicState
 from penstock.storage.disk import RealDisk
@@ -62,7 +66,8 @@ class Cluster:
         await bootstrap_cluster(store, lambda: "the-cluster")
         catalog = Catalog()
         await catalog.open(store)
-        await register(store, BROKER)
+        admitted = catalog.image.admissions.get(1)
+        await register(store, BROKER if admitted is None else replace(BROKER, admitted_before=admitted.epoch))
         elected = await elect_controller(store, BROKER.broker_id)
         assert elected is not None
         live = LiveConfig(BrokerConfig())
@@ -75,6 +80,7 @@ class Cluster:
             epoch_version=elected.epoch_version,
             id_floor=ProducerIdFloor(RealDisk(), str(directory), threads.executor),
         )
+        await controller.reconcile()
         return cls(store, catalog, live, controller, threads)
 
 
@@ -301,5 +307,61 @@ def test_an_invalid_topic_leaves_the_store_unchanged(tmp_path: Path) -> None:
         (outcome,) = await cluster.controller.create_topics([NewTopic(name="a")])
         assert isinstance(outcome, TopicAlreadyExists)
         assert await cluster.store.tree("/") == before
+
+    run(tmp_path, act)
+
+
+def test_a_wait_in_time_ends_with_what_it_waits_for_and_leaves_no_failure_unnoticed() -> None:
+    async def act() -> None:
+        loop = asyncio.get_running_loop()
+        unnoticed: list[object] = []
+        loop.set_exception_handler(lambda _, context: unnoticed.append(context))
+        late: asyncio.Future[None] = loop.create_future()
+        assert not await in_time(late, 0.001)
+        assert late.cancelled()
+        failing: asyncio.Future[None] = loop.create_future()
+        loop.call_soon(failing.set_exception, KeyError("a"))
+        with pytest.raises(KeyError):
+            await in_time(failing, 60.0)
+        both: asyncio.Future[None] = loop.create_future()
+        waiting = asyncio.ensure_future(in_time(both, 60.0))
+        await asyncio.sleep(0)
+        # A catalog that is closed fails the wait, and the task is cancelled in the same turn.
+        both.set_exception(KeyError("b"))
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        del both, waiting
+        gc.collect()
+        assert not unnoticed
+
+    asyncio.run(act())
+
+
+def test_a_balance_that_finds_nothing_to_move_is_planned_again_when_something_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[int] = []
+
+    def nothing(image: MetadataImage) -> tuple[()]:
+        plans.append(image.changes_version)
+        return ()
+
+    monkeypatch.setattr(controller_module, "plan_balance_step", nothing)
+
+    async def act(cluster: Cluster) -> None:
+        controller = cluster.controller
+        for _ in range(3):
+            assert not await controller.balance_step()
+        assert len(plans) == 1
+        await controller.create_topics([NewTopic(name="t", partitions=1, replication_factor=1)])
+        for _ in range(3):
+            assert not await controller.balance_step()
+        assert len(plans) == 2
+        other = replace(BROKER, broker_id=BrokerId(2))
+        await register(cluster.store, other)
+        await controller.reconcile()
+        assert not await controller.balance_step()
+        assert len(plans) == 3
 
     run(tmp_path, act)

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from tests.unit.controller.faulty_cluster import FaultyCluster, Violation
-from tests.unit.metadata.virtual_time import VirtualLoop
+from tests.unit.controller.faulty_cluster import FaultyCluster
+from tests.unit.controller.faulty_run import first_broken, run_to_end
 
 from penstock.controller import controller as controller_module
 from penstock.controller import membership as membership_module
@@ -29,28 +29,7 @@ ABLATION_SEEDS = 60
 
 
 def run_seed(seed: int) -> FaultyCluster:
-    """Run a seed to its end; raises what was found wrong, in the run or in a callback."""
-    found: list[BaseException] = []
-    cluster = FaultyCluster(seed)
-
-    async def run() -> None:
-        try:
-            async with asyncio.timeout(100_000):
-                await cluster.run()
-        finally:
-            cluster.stop()
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        loop = runner.get_loop()
-        loop.set_exception_handler(lambda _, context: found.append(context.get("exception") or Violation(str(context))))
-        try:
-            runner.run(run())
-        except AssertionError as error:
-            # What happened first is what is wrong; the rest follows from it.
-            found.append(error)
-    if found:
-        raise found[0]
-    return cluster
+    return run_to_end(FaultyCluster(seed))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -132,8 +111,8 @@ def without_refusing_an_older_tree(patch: pytest.MonkeyPatch) -> None:
 def without_partitions_before_topics(patch: pytest.MonkeyPatch) -> None:
     ordered = topics.creation_steps
 
-    def reversed_steps(topic: Any) -> Sequence[Any]:
-        return ordered(topic)[::-1]
+    def reversed_steps(topic: Any, level: int) -> Sequence[Any]:
+        return ordered(topic, level)[::-1]
 
     patch.setattr(topics, "creation_steps", reversed_steps)
 
@@ -154,13 +133,5 @@ def test_the_absence_of_a_rule_is_found(rule: str) -> None:
     ablation, sign = ABLATIONS[rule]
     with pytest.MonkeyPatch.context() as patch:
         ablation(patch)
-        found = next(filter(None, map(broken_rule, range(ABLATION_SEEDS))), "nothing")
+        found = first_broken(run_seed, range(ABLATION_SEEDS))
     assert re.search(sign, found), f"found {found}"
-
-
-def broken_rule(seed: int) -> str | None:
-    try:
-        run_seed(seed)
-    except AssertionError as found:
-        return str(found)
-    return None

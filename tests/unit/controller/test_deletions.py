@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from pathlib import Path
 
 from tests.unit.controller.test_controller import BROKER, Cluster, run
 
-from penstock.controller.deletions import Deletions
+from penstock.controller.deletions import RETRY_S, Deletions
 from penstock.controller.topics import DELETIONS_MAX, NewTopic, forgotten_deletions
 from penstock.metadata.operations import Create, Delete, Set
 from penstock.metadata.records import DELETIONS, Deletion, deletion_path, pack_deletion
@@ -63,6 +64,35 @@ def test_a_deletion_is_removed_with_the_last_broker_that_completes_it(tmp_path: 
         assert cluster.catalog.image.deletions[topic_id].brokers == (2,)
         await deletions_of(cluster, {topic_id}, broker_id=2).settle()
         assert not cluster.catalog.image.deletions
+
+    run(tmp_path, act)
+
+
+def test_a_broker_that_settles_at_the_same_time_as_another_tries_again_with_its_change(tmp_path: Path) -> None:
+    async def act(cluster: Cluster) -> None:
+        topic_id = await deleted_topic(cluster, "a")
+        [alone] = cluster.catalog.image.deletions.values()
+        both = Deletion(topic_id=topic_id, name="a", brokers=(1, 2))
+        await cluster.store.multi([Set(deletion_path(topic_id), pack_deletion(both), alone.version)])
+        other = deletions_of(cluster, {topic_id}, broker_id=2)
+        settled = asyncio.Event()
+        cluster.catalog.listen(lambda _: None if cluster.catalog.image.deletions else settled.set())
+
+        async def gone_after_the_other(topic_ids: Collection[TopicId]) -> frozenset[TopicId]:
+            await other.settle()
+            return frozenset(topic_ids)
+
+        deletions = Deletions(
+            store=cluster.store,
+            image=cluster.catalog.image,
+            broker_id=1,
+            gone=gone_after_the_other,
+            log=logger("test"),
+        )
+        cluster.catalog.listen(deletions.follow)
+        running = asyncio.create_task(deletions.run())
+        await asyncio.wait_for(settled.wait(), RETRY_S / 2)
+        running.cancel()
 
     run(tmp_path, act)
 

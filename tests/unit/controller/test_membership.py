@@ -271,6 +271,20 @@ def test_a_controller_whose_node_is_gone_claims_again() -> None:
     run_virtual(act())
 
 
+def test_a_broker_whose_registration_was_deleted_registers_again() -> None:
+    async def act() -> None:
+        server = sim_store()
+        member = await started(server, 1)
+        epoch = member.membership.admitted_epoch
+        server.commit(0, [Delete(broker_path(1))])
+        await asyncio.sleep(5.0)
+        assert server.nodes[broker_path(1)].owner == member.session.session
+        assert member.membership.admitted_epoch == server.nodes[broker_path(1)].created > epoch
+        member.stop()
+
+    run_virtual(act())
+
+
 def test_a_session_that_is_lost_while_the_broker_joins_is_noticed() -> None:
     async def act() -> None:
         server = sim_store()

@@ -19,15 +19,16 @@ from penstock.controller.topics import (
     plan_creations,
     plan_deletions,
     plan_growths,
-    plan_new_epochs,
 )
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.nodes import Change
 from penstock.metadata.operations import Create, Delete, Set
 from penstock.metadata.records import (
+    Admission,
     BrokerState,
     chunk_path,
     deletion_path,
+    pack_admission,
     pack_broker,
     topic_path,
 )
@@ -56,6 +57,13 @@ def image_of(*brokers: int) -> MetadataImage:
             path=f"/brokers/{broker}",
             data=pack_broker(BrokerState(broker_id=broker, endpoints=(), rack=None)),
             created=broker,
+        )
+        for broker in brokers
+    )
+    image.apply(
+        Change(
+            path=f"/admissions/{broker}",
+            data=pack_admission(Admission(broker_id=broker, epoch=broker, directories=())),
         )
         for broker in brokers
     )
@@ -259,13 +267,6 @@ def test_invalid_growth_is_refused(growth: Growth, error: type[BrokerError], wor
         raise refused
 
 
-def test_an_unclean_stop_starts_new_epochs_where_the_broker_leads() -> None:
-    image = image_of(1, 2)
-    carried_out(image, plan(image, NewTopic(name="a", assignments=((0, (1,)), (1, (2,)))), NewTopic(name="b")))
-    carried_out(image, plan_new_epochs(image, 2))
-    assert [p.leader_epoch for p in image.topics["a"].partitions] == [0, 1]
-
-
 BROKER_SETS = st.lists(st.sampled_from(["r1", "r2", "r3", None]), min_size=1, max_size=7)
 
 
@@ -286,3 +287,18 @@ def test_placement_is_even_and_uses_every_rack_before_one_twice(
         reachable = len(named | {leader_rack})
         used = len({racks[broker] for broker in replicas})
         assert used >= min(factor, reachable if leader_rack is not None or factor > 1 else 1)
+
+
+def test_replicas_of_one_rack_are_on_different_hosts() -> None:
+    hosts = ["a", "a", "b", "b", "c", "c"]
+    brokers = [BrokerState(broker_id=i, endpoints=(), rack=None, host=host) for i, host in enumerate(hosts)]
+    for replicas in place(brokers, first=0, count=24, factor=3):
+        assert {hosts[broker] for broker in replicas} == {"a", "b", "c"}
+
+
+def test_racks_come_before_hosts() -> None:
+    where = [("r1", "a"), ("r1", "b"), ("r2", "c"), ("r2", "d")]
+    brokers = [BrokerState(broker_id=i, endpoints=(), rack=rack, host=host) for i, (rack, host) in enumerate(where)]
+    for replicas in place(brokers, first=0, count=12, factor=3):
+        assert {where[broker][0] for broker in replicas[:2]} == {"r1", "r2"}
+        assert len({where[broker][1] for broker in replicas}) == 3

@@ -1,0 +1,77 @@
+"""Plans fewer active partitions of a topic, and the return to all of them.
+
+A partition beyond the active ones is drained into the one of its index modulo their number, from a new leader epoch on.
+The return begins another leader epoch, in which the leader of the partition first learns what its producers wrote
+there; it then reports that the partition has resumed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.log import ALL_PARTITIONS, PARTITIONS_ACTIVE, TopicConfig
+from penstock.metadata.records import PARTITIONS_PER_CHUNK
+from penstock.model.cluster_versions import DRAINED_PARTITIONS
+from penstock.model.generated_errors import InvalidConfig
+from penstock.model.ids import LeaderEpoch
+from penstock.model.topic import NO_PARTITION, PartitionState, TopicState
+
+PARTITIONS_DRAINABLE_MAX = 32 * PARTITIONS_PER_CHUNK
+"""Partitions of a topic with fewer active ones: their states are written in one transaction."""
+
+
+def active_partitions(configs: Mapping[str, str]) -> int:
+    """The number of active partitions that settings ask for; -1 for all of them."""
+    return int(configs.get(PARTITIONS_ACTIVE, ALL_PARTITIONS))
+
+
+def is_draining(topic: TopicState) -> bool:
+    """Whether a partition of a topic is drained, or resumes and is not done."""
+    return any(state.drained_into >= 0 or state.resumes_from >= 0 for state in topic.partitions)
+
+
+def check_draining(topic: TopicState, configs: Mapping[str, str], config: BrokerConfig, level: int) -> None:
+    """Refuse settings that a topic cannot have because of the partitions that they drain.
+
+    `level` is the version of the cluster, whose brokers all have to know of drained partitions.
+    """
+    after = TopicConfig.resolve(configs, config)
+    wanted, current = after.partitions_active, active_partitions(topic.configs)
+    if wanted != ALL_PARTITIONS and "compact" in after.cleanup_policy:
+        raise InvalidConfig(
+            f"{PARTITIONS_ACTIVE} needs cleanup.policy=delete: compaction never empties a drained partition, and the "
+            "last record of a key there would compete with a newer one elsewhere"
+        )
+    if wanted in (current, ALL_PARTITIONS):
+        return
+    if level < DRAINED_PARTITIONS:
+        raise InvalidConfig(
+            f"{PARTITIONS_ACTIVE} needs version {DRAINED_PARTITIONS} of the cluster, which has {level}: see 'penstock "
+            "cluster upgrade'"
+        )
+    have = len(topic.partitions)
+    if topic.internal:
+        raise InvalidConfig(f"{PARTITIONS_ACTIVE} cannot be set for internal topic {topic.name}")
+    if wanted >= have:
+        raise InvalidConfig(f"{PARTITIONS_ACTIVE}={wanted}: topic {topic.name} has {have} partition(s)")
+    if have > PARTITIONS_DRAINABLE_MAX:
+        raise InvalidConfig(
+            f"{PARTITIONS_ACTIVE}: topic {topic.name} has more than {PARTITIONS_DRAINABLE_MAX} partitions"
+        )
+    if current != ALL_PARTITIONS:
+        raise InvalidConfig(
+            f"{PARTITIONS_ACTIVE} of topic {topic.name} is {current}: remove it, and set it again when every partition "
+            "has resumed"
+        )
+    if is_draining(topic):
+        raise InvalidConfig(f"{PARTITIONS_ACTIVE}: partitions of topic {topic.name} have yet to resume; try again")
+
+
+def with_active(state: PartitionState, active: int) -> PartitionState:
+    """The state of a partition in a topic with so many active partitions; -1 for all."""
+    target = NO_PARTITION if active == ALL_PARTITIONS or state.index < active else state.index % active
+    if target == state.drained_into:
+        return state
+    resumes_from = NO_PARTITION if target != NO_PARTITION else state.drained_into
+    epoch = LeaderEpoch(state.leader_epoch + 1)
+    return replace(state, leader_epoch=epoch, drained_into=target, resumes_from=resumes_from)

@@ -1,0 +1,223 @@
+"""Plans of fewer active partitions, and of the return to all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.controller.cluster_image import TOPIC, TOPIC_ID, ClusterImage, partition
+
+from penstock.config.broker import BrokerConfig
+from penstock.controller.configs import ConfigChange, ResourceType, SettingStep, Step, plan_config_changes
+from penstock.controller.isr import IsrChange, plan_isr_changes
+from penstock.controller.topics import Growth, NewTopic, plan_creations, plan_growths
+from penstock.metadata.operations import Create
+from penstock.metadata.records import (
+    FEATURES,
+    FORMAT_COMPACT,
+    FORMAT_DRAINING,
+    Features,
+    pack_features,
+    pack_partitions,
+    unpack,
+    unpack_partitions,
+)
+from penstock.model.cluster_versions import COMPACT_PARTITIONS, DRAINED_PARTITIONS
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import InvalidConfig, InvalidPartitions
+from penstock.model.ids import BrokerId
+from penstock.model.topic import NO_PARTITION
+
+CONFIG = BrokerConfig(broker_id=1)
+ACTIVE = "partitions.active"
+
+
+def cluster(partitions: int = 4, *, level: int = DRAINED_PARTITIONS, **configs: str) -> ClusterImage:
+    made = ClusterImage()
+    made.write([Create(FEATURES, pack_features(Features(level=level)))])
+    made.start(1, 2, 3)
+    made.topic(*(partition(1, 2, 3, index=index) for index in range(partitions)), **configs)
+    made.settle()
+    return made
+
+
+def set_active(on: ClusterImage, count: int | None, **others: str) -> Any:
+    """Change the setting, and others with it; the outcome."""
+    step = Step.DELETE if count is None else Step.SET
+    steps = [SettingStep(name=ACTIVE, step=step, value=None if count is None else str(count))]
+    steps += [SettingStep(name=name.replace("_", "."), step=Step.SET, value=value) for name, value in others.items()]
+    change = ConfigChange(resource_type=ResourceType.TOPIC, name=TOPIC, steps=tuple(steps))
+    [outcome] = on.carry_out(plan_config_changes(on.image, [change], config=CONFIG))
+    return outcome
+
+
+def refused(outcome: Any, error: type[BrokerError] = InvalidConfig) -> str:
+    assert isinstance(outcome, error), outcome
+    return str(outcome)
+
+
+def resume(on: ClusterImage, index: int) -> None:
+    """The leader of a partition reports that it has resumed."""
+    state = on.state(index)
+    broker = on.image.brokers[state.leader]
+    change = IsrChange(
+        topic_id=TOPIC_ID,
+        partition=index,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        isr=tuple((each, on.image.brokers[each].epoch) for each in state.isr),
+        resumed=True,
+    )
+    [outcome] = on.carry_out(plan_isr_changes(on.image, BrokerId(state.leader), broker.epoch, [change]))
+    assert not isinstance(outcome, BrokerError), outcome
+
+
+def test_partitions_beyond_the_active_ones_are_drained_in_a_new_leader_epoch() -> None:
+    on = cluster()
+    before = [on.state(index) for index in range(4)]
+
+    set_active(on, 2)
+
+    after = [on.state(index) for index in range(4)]
+    assert [state.drained_into for state in after] == [NO_PARTITION, NO_PARTITION, 0, 1]
+    assert after[:2] == before[:2]
+    for was, state in zip(before[2:], after[2:], strict=True):
+        assert state.leader_epoch == was.leader_epoch + 1
+        assert state.partition_epoch == was.partition_epoch + 1
+        assert (state.leader, state.isr) == (was.leader, was.isr)
+    assert on.image.topics[TOPIC].configs[ACTIVE] == "2"
+
+
+def test_the_undo_begins_another_leader_epoch_and_ends_with_the_leaders_report() -> None:
+    on = cluster()
+    set_active(on, 2)
+    drained = on.state(3)
+
+    set_active(on, None)
+
+    state = on.state(3)
+    assert (state.drained_into, state.resumes_from) == (NO_PARTITION, 1)
+    assert state.leader_epoch == drained.leader_epoch + 1
+    resume(on, 3)
+    assert on.state(3).resumes_from == NO_PARTITION
+    assert on.state(3).leader_epoch == state.leader_epoch
+    assert on.state(3).partition_epoch == state.partition_epoch + 1
+
+
+def test_an_election_keeps_a_partition_drained() -> None:
+    on = cluster()
+    set_active(on, 2)
+    before = on.state(2)
+
+    on.gone(before.leader)
+    on.settle()
+
+    assert on.state(2).leader != before.leader
+    assert on.state(2).drained_into == 0
+
+
+def test_an_isr_change_does_not_end_an_undo() -> None:
+    on = cluster()
+    set_active(on, 2)
+    set_active(on, None)
+
+    on.gone(3)
+    on.settle()
+
+    assert 3 not in on.state(2).isr
+    assert on.state(2).resumes_from == 0
+
+
+def test_another_number_is_refused_until_every_partition_has_resumed() -> None:
+    on = cluster()
+    set_active(on, 2)
+
+    assert "remove it" in refused(set_active(on, 3))
+    set_active(on, None)
+    assert "yet to resume" in refused(set_active(on, 3))
+    resume(on, 2)
+    assert "yet to resume" in refused(set_active(on, 3))
+    resume(on, 3)
+    set_active(on, 3)
+    assert [on.state(index).drained_into for index in range(4)] == [-1, -1, -1, 0]
+
+
+def test_compacted_topics_cannot_be_drained_nor_drained_ones_compacted() -> None:
+    on = cluster(cleanup_policy="compact")
+    assert "cleanup.policy=delete" in refused(set_active(on, 2))
+
+    on = cluster()
+    assert "cleanup.policy=delete" in refused(set_active(on, 2, cleanup_policy="compact,delete"))
+    set_active(on, 2)
+    compacted = SettingStep(name="cleanup.policy", step=Step.SET, value="compact")
+    change = ConfigChange(resource_type=ResourceType.TOPIC, name=TOPIC, steps=(compacted,))
+    refused(plan_config_changes(on.image, [change], config=CONFIG).outcomes[0])
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_there_is_no_shrink_to_as_many_partitions_or_more(count: int) -> None:
+    assert "has 4 partition(s)" in refused(set_active(cluster(), count))
+
+
+@pytest.mark.parametrize("value", ["0", "-2", "x"])
+def test_a_number_that_is_none_is_refused(value: str) -> None:
+    step = SettingStep(name=ACTIVE, step=Step.SET, value=value)
+    change = ConfigChange(resource_type=ResourceType.TOPIC, name=TOPIC, steps=(step,))
+    refused(plan_config_changes(cluster().image, [change], config=CONFIG).outcomes[0])
+
+
+def test_a_drained_topic_does_not_grow_before_it_has_resumed() -> None:
+    on = cluster()
+    set_active(on, 2)
+
+    def grown() -> Any:
+        wanted = Growth(name=TOPIC, count=5, assignments=None)
+        return plan_growths(on.image, [wanted], first=0).outcomes[0]
+
+    assert ACTIVE in refused(grown(), InvalidPartitions)
+    set_active(on, None)
+    refused(grown(), InvalidPartitions)
+    resume(on, 2)
+    resume(on, 3)
+    assert len(grown().partitions) == 5
+
+
+def test_a_topic_is_not_created_with_fewer_active_partitions() -> None:
+    wanted = NewTopic(name="new", partitions=4, replication_factor=1, assignments=(), configs=((ACTIVE, "2"),))
+    plan = plan_creations(cluster().image, [wanted], config=CONFIG, make_id=lambda: b"n" * 16, first=0)
+
+    assert "create the topic with fewer" in refused(plan.outcomes[0])
+
+
+def test_partitions_are_not_drained_while_a_broker_of_the_cluster_may_not_know_of_it() -> None:
+    on = cluster(level=COMPACT_PARTITIONS)
+
+    assert "penstock cluster upgrade" in refused(set_active(on, 2))
+    assert all(state.drained_into == NO_PARTITION for state in on.image.topics[TOPIC].partitions)
+
+
+def test_the_minimum_isr_changes_together_with_the_active_partitions() -> None:
+    on = cluster()
+
+    set_active(on, 2, min_insync_replicas="2")
+
+    assert [on.state(index).in_sync_min for index in range(4)] == [2, 2, 2, 2]
+    assert on.state(2).drained_into == 0
+
+
+def format_of(on: ClusterImage) -> int:
+    found: int = unpack(pack_partitions(on.image.topics[TOPIC].partitions, on.image.level))["v"]
+    return found
+
+
+def test_partitions_that_are_drained_are_stored_in_a_format_that_earlier_versions_refuse() -> None:
+    on = cluster()
+    assert format_of(on) == FORMAT_COMPACT
+    set_active(on, 2)
+    states = on.image.topics[TOPIC].partitions
+    data = pack_partitions(states, on.image.level)
+
+    assert format_of(on) == FORMAT_DRAINING
+    assert unpack_partitions(data, 0) == states
+    set_active(on, None)
+    assert format_of(on) == FORMAT_DRAINING
