@@ -1,1 +1,1 @@
-"""Requests between brokers; follower fetchers and ISR proposals come to stand here."""
+"""Follower fetchers, ISR proposals, and requests to other brokers and to the controller."""

@@ -13,14 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 from penstock.model.deferred import Deferred
 from penstock.model.ids import BrokerId
 from penstock.model.timers import Timer, Timers
 from penstock.net.transport import Network, Transport
-from penstock.wire.channel import Channel, ProtocolViolation, Response, VersionUnsupported
+from penstock.wire.channel import Channel, Codec, ProtocolViolation, Response, VersionUnsupported
 
 REQUESTS_WAITING_MAX = 1_000
 """Requests to one broker for one purpose that are not sent yet."""
@@ -29,9 +28,16 @@ SETUP_MS = 10_000
 for it have timeouts of their own, but each ends only one wait: without this bound, a peer that accepts and never
 responds would keep its connection for as long as new requests join the queue."""
 RECEIVE_BYTES = 256 * 1024
+"""Size of a connection's buffer; it grows for a larger response, and shrinks again after `SMALL_RESPONSES` others."""
+SMALL_RESPONSES = 100
+EXPECTED_BYTES_MIN = 64 * 1024
+EXPECTED_BYTES_MAX = 1024 * 1024
+"""Of a response that lacks more than the first, at most the second is awaited at once: the peer sends on while it is
+being received."""
 SEND_BYTES = 256 * 1024
 """Bytes offered to the transport at once: what it does not take is copied again."""
 SOFTWARE_NAME = "penstock-broker"
+LENGTH_BYTES = 4
 
 
 class Purpose(Enum):
@@ -39,7 +45,17 @@ class Purpose(Enum):
 
     FETCH = "fetch"
     CONTROLLER = "controller"
+    FORWARDING = "forwarding"
+    """Requests of clients, some of which take long: an ISR proposal must not wait for them."""
     TRANSACTIONS = "transactions"
+    """Partitions that a broker adds to transactions: each waits until the coordinator has committed it."""
+    VERIFICATIONS = "verifications"
+    """Of partitions in transactions. The coordinator responds at once, and a produce waits for it."""
+    QUERIES = "queries"
+    REDIRECTS = "redirects"
+    """Of drained partitions to the ones they are drained into: batches and markers, in the order of their numbers."""
+    MARKERS = "markers"
+    """Apart from other requests of transactions: a marker waits until its partition has committed it."""
 
 
 class PeerUnavailable(Exception):
@@ -63,7 +79,7 @@ class PeerAddress:
 class _Request:
     """A request and who waits for its response."""
 
-    api: ModuleType
+    api: Codec
     body: Any
     version_max: int | None
     result: Deferred[Any]
@@ -87,13 +103,16 @@ class Peers:
         client_id: str,
         version: str,
         on_bug: Callable[[str, BaseException], None],
+        version_max: Callable[[int], int | None] = lambda _: None,
     ) -> None:
+        """`version_max` gives the newest version of a request, by API key, that brokers of this cluster send."""
         self.network = network
         self.timers = timers
         self.spawn = spawn
         self._address_of = address_of
         self.client_id = client_id
         self.version = version
+        self.version_max = version_max
         self._on_bug = on_bug
         self.links: dict[tuple[int, Purpose], _Link] = {}
         self._closed = False
@@ -102,13 +121,17 @@ class Peers:
         self,
         broker_id: BrokerId,
         purpose: Purpose,
-        api: ModuleType,
+        api: Codec,
         request: Any,
         *,
         timeout_ms: float,
         version_max: int | None = None,
     ) -> Deferred[Any]:
         """Send a request; what completes with the decoded response, or fails with `PeerUnavailable`.
+
+        A response's decoder gets a view of the connection's buffer. What it keeps of that is valid until the next
+        request of this purpose is sent to the broker: so a fetch that is sent after the last one was appended never
+        copies records.
 
         After `timeout_ms` the connection is closed: a response that is late would be taken for that to the next
         request. `timeout_ms` counts from here, and connecting is a part of it.
@@ -123,13 +146,18 @@ class Peers:
                 break
             # The consumers of what fails may send requests or close all connections, so everything is looked up again.
             link.close(f"broker {broker_id} has registered again")
-        wanted = _Request(api, request, version_max, Deferred())
+        wanted = _Request(api, request, self.least(api, version_max), Deferred())
         if link is not None:
             return link.send(wanted, timeout_ms)
         link = self.links[key] = _Link(self, key, address)
         result = link.send(wanted, timeout_ms)
         link.start()
         return result
+
+    def least(self, api: Codec, version_max: int | None) -> int | None:
+        """The newest version of a request that both its sender and the version of the cluster allow."""
+        found = [each for each in (version_max, self.version_max(api.API_KEY)) if each is not None]
+        return min(found, default=None)
 
     def drop_stale(self) -> None:
         """Close the connections to former lives of brokers; called when registrations change."""
@@ -168,6 +196,13 @@ class _Link:
         """Without a response; None is the request for versions."""
         self._out = bytearray()
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._begin = 0
+        self._end = 0
+        """The bytes of the buffer that are received and not yet a response."""
+        self._small = 0
+        """Responses since the last one that needed a larger buffer."""
+        self._expected = 1
+        """What the transport was last told to expect."""
         self._closed = False
         self._ready = False
         """Whether the peer's versions are known, so that requests may be sent."""
@@ -278,7 +313,7 @@ class _Link:
         if self._closed or transport is None:
             return
         try:
-            size = transport.receive_into(self._buffer)
+            size = transport.receive_into(self._buffer[self._end :])
         except (BlockingIOError, InterruptedError):
             return
         except Exception as error:
@@ -287,15 +322,55 @@ class _Link:
         if not size:
             self.close(f"broker {self._key[0]} closed the connection")
             return
+        self._end += size
         try:
-            responses = self._channel.feed(self._buffer[:size])
-            for response in responses:
-                self._take(response)
-                if self._transport is not transport:
-                    # The consumer of this response has closed the connection.
-                    return
+            self._take_whole(transport)
         except ProtocolViolation as error:
             self.close(f"broker {self._key[0]}: {error}")
+
+    def _take_whole(self, transport: Transport) -> None:
+        """Take every response that is whole."""
+        while self._end - self._begin >= LENGTH_BYTES:
+            begin = self._begin
+            size = self._channel.length(self._buffer[begin : begin + LENGTH_BYTES])
+            body, end = begin + LENGTH_BYTES, begin + LENGTH_BYTES + size
+            if end > self._end:
+                missing = end - self._end
+                self._make_room(LENGTH_BYTES + size)
+                self._expect(transport, missing)
+                return
+            self._begin = end
+            if end == self._end:
+                # Nothing is received until the next request is sent, so what this response refers to stays as it is.
+                self._begin = self._end = 0
+            self._take(self._channel.response(self._buffer[body:end]))
+            if self._transport is not transport:
+                # The consumer of this response has closed the connection.
+                return
+        self._make_room(LENGTH_BYTES)
+        self._expect(transport, 1)
+
+    def _expect(self, transport: Transport, missing: int) -> None:
+        """Let a large response arrive in large pieces, instead of by the packet."""
+        wanted = 1 if missing < EXPECTED_BYTES_MIN else min(missing, EXPECTED_BYTES_MAX)
+        if wanted != self._expected:
+            self._expected = wanted
+            transport.expect(wanted)
+
+    def _make_room(self, size: int) -> None:
+        """Make room for a response of so many bytes, of which some may have been received."""
+        if size > RECEIVE_BYTES:
+            self._small = 0
+        elif len(self._buffer) > RECEIVE_BYTES:
+            self._small += 1
+        if size <= len(self._buffer) - self._begin and self._small < SMALL_RESPONSES:
+            return
+        rest = self._buffer[self._begin : self._end]
+        if size > len(self._buffer) or self._small >= SMALL_RESPONSES:
+            self._small = 0
+            self._buffer = memoryview(bytearray(max(size, len(rest), RECEIVE_BYTES)))
+        self._buffer[: len(rest)] = bytes(rest)
+        self._begin, self._end = 0, len(rest)
 
     def _take(self, response: Response) -> None:
         request = self._sent[0]

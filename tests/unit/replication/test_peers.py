@@ -10,12 +10,15 @@ import pytest
 from tests.unit.partition.rig import ManualClock, ManualLoop
 
 from penstock.model.deferred import Deferred
+from penstock.model.ids import BrokerId
 from penstock.model.timers import Timers
 from penstock.net.reply import FileRange
 from penstock.net.transport import Acceptor, Bytes, Transport
+from penstock.replication import peers
 from penstock.replication.peers import (
     REQUESTS_WAITING_MAX,
     SETUP_MS,
+    SMALL_RESPONSES,
     NotSent,
     PeerAddress,
     Peers,
@@ -35,6 +38,8 @@ class ScriptedTransport:
         self.ended = False
         self.closed = False
         self.room = 1 << 30
+        self.expected = [1]
+        """What was expected, over time; the reader is called back from the last on."""
         self.failure: Exception | None = None
         self._readable: Callable[[], None] | None = None
         self._writable: Callable[[], None] | None = None
@@ -68,6 +73,9 @@ class ScriptedTransport:
     def on_readable(self, callback: Callable[[], None] | None) -> None:
         self._readable = callback
 
+    def expect(self, size: int) -> None:
+        self.expected.append(size)
+
     def on_writable(self, callback: Callable[[], None] | None) -> None:
         self._writable = callback
 
@@ -81,7 +89,7 @@ class ScriptedTransport:
 
     def arrive(self, data: bytes) -> None:
         self.arrived += data
-        while self.arrived and not self.closed and self._readable is not None:
+        while len(self.arrived) >= self.expected[-1] and not self.closed and self._readable is not None:
             self._readable()
 
     def end(self) -> None:
@@ -238,7 +246,7 @@ def test_each_broker_and_each_purpose_has_a_connection_of_its_own(rig: Rig) -> N
             rig.send(broker, purpose)
     rig.connect_all()
 
-    assert sorted(port for port, _ in rig.transports) == [9001] * 3 + [9002] * 3
+    assert sorted(port for port, _ in rig.transports) == [9001] * len(Purpose) + [9002] * len(Purpose)
 
 
 def test_requests_are_pipelined_and_responses_come_in_order(rig: Rig) -> None:
@@ -357,6 +365,26 @@ def test_a_request_larger_than_the_transport_takes_is_sent_as_room_comes(rig: Ri
     transport.make_room(1 << 20)
 
     assert len(transport.requests()) == 1
+
+
+def test_a_large_response_is_received_in_large_pieces(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "EXPECTED_BYTES_MIN", 1_000)
+    monkeypatch.setattr(peers, "EXPECTED_BYTES_MAX", 8_000)
+    transport, outcome = rig.connected()
+    second = rig.send()
+    first, next_ = transport.requests()
+    stream = ScriptedTransport()
+    stream.respond(first, find_coordinator, find_coordinator.Response(port=7, error_message="x" * 20_000))
+    stream.respond(next_, find_coordinator, find_coordinator.Response(port=8))
+    arriving = bytes(stream.arrived)
+    for start in range(0, len(arriving), 100):
+        transport.arrive(arriving[start : start + 100])
+
+    assert (outcome, second) == ([7], [8])
+    # Not more than the response lacks: the reader would wait for a response that nobody asked for.
+    assert transport.expected[:2] == [1, 8_000]
+    assert 1_000 <= transport.expected[-2] < 8_000
+    assert transport.expected[-1] == 1
 
 
 def test_rubbish_closes_the_connection_and_fails_its_requests(rig: Rig) -> None:
@@ -569,3 +597,26 @@ def test_a_transport_that_fails_when_it_has_room_again_fails_its_requests(rig: R
     assert isinstance(waiting[0], PeerUnavailable)
     assert transport.closed
     assert rig.bugs == ([error] if isinstance(error, RuntimeError) else [])
+
+
+def test_responses_of_every_size_are_received_in_order(rig: Rig) -> None:
+    transport, _ = rig.connected()
+    transport.requests()
+    rig.addresses.clear()
+    rig.addresses[1] = PeerAddress(host="host", port=9001, epoch=5)
+    counts = [1, 9_000, 1, 3_000, *[1] * (SMALL_RESPONSES + 1), 4_000, 1]
+    seen: list[int] = []
+    names = [f"{'t' * 100}{number}" for number in range(max(counts))]
+    for count in counts:
+        sent: Deferred[Any] = rig.peers.send(
+            BrokerId(1), Purpose.TRANSACTIONS, metadata, metadata.Request(), timeout_ms=60_000, version_max=3
+        )
+        sent.deliver_to(lambda response: seen.append(len(response.topics)), pytest.fail)
+        if len(rig.transports) == 1:
+            rig.connect_all()
+            rig.transports[-1][1].give_versions()
+        [frame] = rig.transports[-1][1].requests()
+        topics = [metadata.MetadataResponseTopic(name=name) for name in names[:count]]
+        rig.transports[-1][1].respond(frame, metadata, metadata.Response(topics=topics))
+
+    assert seen == counts
