@@ -2,6 +2,9 @@
 
 The shard decides on a command; its events are appended in one batch and applied, and its responses wait until the batch
 is committed. Each kind of coordinator has its own rules and record formats.
+
+A context belongs to one leader epoch of its partition: it ends with that epoch, even where this broker leads in the
+next one too.
 """
 
 from abc import ABC, abstractmethod
@@ -97,6 +100,7 @@ class CoordinatorContext(ABC, Generic[S]):
         "_timers_set",
         "_waiting",
         "_write_timeout_ms",
+        "leader_epoch",
         "partition",
     )
 
@@ -114,6 +118,7 @@ class CoordinatorContext(ABC, Generic[S]):
     ) -> None:
         """`write_timeout_ms` is how long a request waits for its events to be committed."""
         self.partition = partition
+        self.leader_epoch = replica.role.leader_epoch
         self._replica = replica
         self._shard = shard
         self._clock = clock
@@ -135,7 +140,7 @@ class CoordinatorContext(ABC, Generic[S]):
 
     @property
     def serving(self) -> bool:
-        return self._phase is Phase.SERVING and self._replica.is_leader
+        return self._phase is Phase.SERVING and self.leads
 
     @property
     def ended(self) -> bool:
@@ -184,8 +189,9 @@ class CoordinatorContext(ABC, Generic[S]):
     def committed(self) -> Deferred[None] | None:
         """None if every event is committed; else a Deferred that completes then.
 
-        It fails with RequestTimedOut after the write timeout.
+        Raises if the shard is not serving. The Deferred fails with RequestTimedOut after the write timeout.
         """
+        self.check()
         wait = self._replica.committed(self._end)
         return wait if wait is None else wait.timeout(self._timers, self._write_timeout_ms(), RequestTimedOut)
 
@@ -193,8 +199,14 @@ class CoordinatorContext(ABC, Generic[S]):
         """Raise if the shard is not serving."""
         if self._phase is Phase.LOADING:
             raise CoordinatorLoadInProgress()
-        if self._phase is Phase.ENDED or not self._replica.is_leader:
+        if self._phase is Phase.ENDED or not self.leads:
             raise NotCoordinator()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this broker leads the partition, in the leader epoch of this context."""
+        replica = self._replica
+        return replica.role.leader_epoch == self.leader_epoch and replica.is_leader
 
     # Loading and unloading
 
@@ -211,8 +223,15 @@ class CoordinatorContext(ABC, Generic[S]):
             self.apply(event)
         return True
 
+    def replayed(self) -> Deferred[None] | None:
+        """The log has been replayed to its end: None if all of it is committed, else a Deferred that completes then.
+
+        Until then the shard must not serve: the log's end may yet be truncated, and with it what a response would say.
+        """
+        return self._replica.committed(self._end)
+
     def loaded(self) -> None:
-        """The log has been loaded: start serving."""
+        """The log has been loaded and is committed: start serving."""
         assert self._phase is Phase.LOADING, f"loaded while {self._phase}"
         self._phase = Phase.SERVING
         self.carry_out(self._shard.loaded(self._clock.now_ms()))
@@ -293,6 +312,9 @@ class CoordinatorContext(ABC, Generic[S]):
 
     def _append(self, builder: RecordBatchBuilder, steps: Sequence[Step], now_ms: int) -> None:
         """Append a batch and apply its events. If the append fails it raises, and no event is applied."""
+        if self._replica.role.leader_epoch != self.leader_epoch:
+            # The decision is of a past leader epoch: other brokers may have written to the log since.
+            raise NotLeaderOrFollower()
         batch = memoryview(self.seal(builder, steps))
         if len(batch) > self._replica.config.max_message_bytes:
             self._append_divided([event for step in steps for event in step.events], len(batch), now_ms)

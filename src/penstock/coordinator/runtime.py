@@ -2,12 +2,17 @@
 
 A partition without records gets its context with the first request. One with records is loaded as soon as this broker
 leads it, so that sessions, retention and timeouts expire without a request.
+
+A context belongs to one leader epoch of its partition. With the next epoch it ends, also where this broker leads in
+both, and the next context is loaded from the log: another broker may have led in between. A load reads to the log end,
+and its context serves once the high watermark has reached that, so that no response tells what may yet be truncated.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from penstock.config.broker import BrokerConfig
@@ -17,7 +22,7 @@ from penstock.metadata.image import ImageDelta, MetadataImage
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorLoadInProgress, NotCoordinator
-from penstock.model.ids import Offset, TopicId, TopicPartition
+from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.model.timers import Timers
 from penstock.model.topic import TopicState
 from penstock.observe.counters import StorageCounters
@@ -59,6 +64,20 @@ def partition_of(key: str, partitions: int) -> int:
     return 0 if value == 0x8000_0000 else value % partitions
 
 
+class Load:
+    """The load of a partition in one leader epoch, from its place in the queue until its context serves."""
+
+    __slots__ = ("failures", "is_repaired", "leader_epoch", "partition")
+
+    def __init__(self, partition: int, leader_epoch: LeaderEpoch) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.failures = 0
+        """Failed attempts."""
+        self.is_repaired = False
+        """Whether the log was repaired after a failed attempt."""
+
+
 class CoordinatorRuntime(ABC, Generic[C, R]):
     """The contexts of one kind of coordinator: finds the one of a key, loads and unloads them with leadership."""
 
@@ -88,15 +107,11 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         self._log = log
         self._partitions = 0
         """The partition count at the topic's creation, so that added partitions move no key. 0 without a topic."""
-        self._topic_id: TopicId | None = None
         self._places: dict[str, int] = {}
         self._contexts: dict[int, C] = {}
-        self._to_load: asyncio.Queue[int] = asyncio.Queue()
-        self._queued: set[int] = set()
-        self._failures: dict[int, int] = {}
-        """Failed loads of each partition since its last successful one."""
-        self._repairs: set[int] = set()
-        """Partitions whose log was repaired since they were last loaded."""
+        self._to_load: asyncio.Queue[Load] = asyncio.Queue()
+        self._loads: dict[int, Load] = {}
+        """Partitions whose contexts do not serve yet. Only the load found here may give a partition its context."""
         self._counters = StorageCounters() if counters is None else counters
 
     # Lookup
@@ -121,7 +136,7 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
 
         One whose load failed is left out, as in Kafka, so that the others can be listed.
         """
-        if self._queued - self._failures.keys():
+        if any(not load.failures for load in self._loads.values()):
             raise CoordinatorLoadInProgress()
         return iter([context for context in self._contexts.values() if context.serving])
 
@@ -131,35 +146,46 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
 
     @property
     def loading(self) -> int:
-        """Partitions that are loading or queued for it."""
-        return len(self._queued)
+        """Partitions that are loading, queued for it, or loaded and waiting for the high watermark."""
+        return len(self._loads)
 
     @property
     def begun(self) -> int:
         """Partitions whose records are being read."""
-        return sum(partition in self._contexts for partition in self._queued)
+        return sum(partition in self._contexts for partition in self._loads)
 
     def at(self, partition: int) -> C:
         """The coordinator of a partition; raises as `of` does."""
         context = self._contexts.get(partition)
         if context is not None:
             return context
-        if partition in self._queued:
+        if partition in self._loads:
             raise CoordinatorLoadInProgress()
-        if not self._leads(partition) or not self.is_online(partition):
+        leader_epoch = self._leader_epoch(partition)
+        if leader_epoch is None or not self.is_online(partition):
             raise NotCoordinator()
         if self._has_records(partition):
-            self._queue(partition)
+            self._queue(partition, leader_epoch)
             raise CoordinatorLoadInProgress()
         context = self._open(partition)
         context.loaded()
         return context
 
-    def _leads(self, partition: int) -> bool:
+    def _leader_epoch(self, partition: int) -> LeaderEpoch | None:
+        """The epoch in which this broker leads a partition; None where it does not.
+
+        The replica decides, if it is open: it may be behind the metadata for a moment, or fenced.
+        """
         topic = self._image.topics.get(self._topic)
         if topic is None or not 0 <= partition < len(topic.partitions):
-            return False
-        return topic.partitions[partition].leader == self._config().broker_id
+            return None
+        decided = topic.partitions[partition]
+        if decided.leader != self._config().broker_id:
+            return None
+        replica = self._replicas.used(TopicPartition(self._topic, partition))
+        if replica is None:
+            return decided.leader_epoch
+        return replica.role.leader_epoch if replica.is_leader else None
 
     def is_online(self, partition: int) -> bool:
         """Whether the log of a partition that this broker leads is online."""
@@ -179,6 +205,8 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
         except BrokerError:
             # Its log is offline: the client looks for the coordinator again.
             raise NotCoordinator() from None
+        if not replica.is_leader:
+            raise NotCoordinator()
         made = self._contexts[partition] = self.make(partition, replica)
         return made
 
@@ -210,25 +238,37 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
 
     def _follow_own(self, before: TopicState | None, after: TopicState | None) -> None:
         if after is None or (before is not None and before.topic_id != after.topic_id):
-            for partition in list(self._contexts):
-                self._end(partition)
-            self._queued.clear()
-            self._failures.clear()
-            self._repairs.clear()
+            self.close()
             self._places.clear()
             self._partitions = 0
-            self._topic_id = None
         if after is not None:
             self._adopt(after)
 
     def _adopt(self, topic: TopicState) -> None:
         self._partitions = topic.partitions_at_creation
-        self._topic_id = topic.topic_id
-        for partition in range(self._partitions):
-            if not self._leads(partition):
-                self._end(partition)
-            elif partition not in self._contexts and self._has_records(partition):
-                self._queue(partition)
+        self.follow_roles(TopicPartition(self._topic, partition) for partition in range(self._partitions))
+
+    def follow_roles(self, partitions: Iterable[TopicPartition]) -> None:
+        """Follow changed roles of replicas: end coordinators of past leader epochs, and load those of new ones."""
+        for topic, partition in partitions:
+            if topic == self._topic and partition < self._partitions:
+                self._follow_role(partition)
+
+    def _follow_role(self, partition: int) -> None:
+        leader_epoch = self._leader_epoch(partition)
+        context, load = self._contexts.get(partition), self._loads.get(partition)
+        is_past = (context is not None and (context.leader_epoch != leader_epoch or not context.leads)) or (
+            load is not None and load.leader_epoch != leader_epoch
+        )
+        if is_past:
+            self._end(partition)
+        if leader_epoch is None or partition in self._contexts or partition in self._loads:
+            return
+        if is_past and not self.is_online(partition):
+            # Its replica has resigned; the metadata will have another leader.
+            return
+        if self._has_records(partition):
+            self._queue(partition, leader_epoch)
 
     def end_offline(self) -> None:
         """End the coordinators in a failed log directory: their waiting requests fail now. Others are not affected."""
@@ -236,16 +276,23 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
             self._end(partition)
 
     def _end(self, partition: int) -> None:
+        self._loads.pop(partition, None)
+        self._end_context(partition)
+
+    def _end_context(self, partition: int) -> None:
         context = self._contexts.pop(partition, None)
         if context is not None:
             context.end()
 
     # Loading
 
-    def _queue(self, partition: int) -> None:
-        if partition not in self._queued:
-            self._queued.add(partition)
-            self._to_load.put_nowait(partition)
+    def _queue(self, partition: int, leader_epoch: LeaderEpoch) -> None:
+        load = self._loads[partition] = Load(partition, leader_epoch)
+        self._to_load.put_nowait(load)
+
+    def _is_current(self, load: Load) -> bool:
+        """Whether a load is still wanted: not after its leader epoch, or its topic, has ended."""
+        return self._loads.get(load.partition) is load
 
     async def run(self) -> None:
         """Load queued partitions, as long as the broker runs."""
@@ -255,61 +302,80 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
 
     async def _load_forever(self) -> None:
         while True:
-            partition = await self._to_load.get()
-            if partition in self._queued:
-                await self._load(partition)
+            load = await self._to_load.get()
+            if self._is_current(load):
+                await self._load(load)
 
-    async def _load(self, partition: int) -> None:
+    async def _load(self, load_: Load) -> None:
+        """Load a partition once. Its context serves when the high watermark has reached the log end of this moment."""
         began_s = self._monotonic()
-        topic_id = self._topic_id
         skipped = SkippedBatches()
+        reader = self.reader()
         try:
-            context = self._open(partition)
-            reader = self.reader()
+            context = self._open(load_.partition)
+            if context.leader_epoch != load_.leader_epoch:
+                raise NotCoordinator()
             events = await load(context, context.view(), reader, self._threads, skipped)
+            if not self._is_current(load_):
+                return
+            wait = context.replayed()
         except Exception as error:
             # An error in one partition does not stop the coordinators of the others.
-            if self._topic_id == topic_id:
-                self._end(partition)
-                await self._after_failure(partition, error)
+            if self._is_current(load_):
+                self._end_context(load_.partition)
+                if self._leader_epoch(load_.partition) == load_.leader_epoch:
+                    await self._after_failure(load_, error)
+                else:
+                    self._follow_role(load_.partition)
             return
-        if self._topic_id != topic_id:
-            # The topic was deleted during the load, and perhaps recreated.
-            return
-        self._queued.discard(partition)
-        self._failures.pop(partition, None)
-        self._repairs.discard(partition)
-        if self._contexts.get(partition) is not context or context.ended:
-            return
+
+        def serve(_: None) -> None:
+            if self._is_current(load_):
+                self._serve(load_, context, reader, skipped)
+                self._log.info(
+                    "coordinator_loaded",
+                    topic=self._topic,
+                    partition=load_.partition,
+                    leader_epoch=load_.leader_epoch,
+                    events=events,
+                    unreadable=reader.unreadable,
+                    took_ms=int((self._monotonic() - began_s) * 1000),
+                )
+
+        if wait is None:
+            serve(None)
+        else:
+            # The other partitions do not wait for the followers of this one.
+            wait.deliver_to(serve, partial(self._not_committed, load_))
+
+    def _serve(self, load_: Load, context: C, reader: R, skipped: SkippedBatches) -> None:
+        del self._loads[load_.partition]
         context.loaded()
         self.after_load(context, reader)
         if skipped.first is not None:
             offset, reason = skipped.first
-            self._report_lost(partition, offset, f"{skipped.count} batches cannot be decoded: {reason}")
-        self._log.info(
-            "coordinator_loaded",
-            topic=self._topic,
-            partition=partition,
-            events=events,
-            unreadable=reader.unreadable,
-            took_ms=int((self._monotonic() - began_s) * 1000),
-        )
+            self._report_lost(load_.partition, offset, f"{skipped.count} batches cannot be decoded: {reason}")
 
-    async def _after_failure(self, partition: int, error: Exception) -> None:
+    def _not_committed(self, load_: Load, _: Exception) -> None:
+        """What was loaded cannot be committed: leadership has ended, or the log went offline, which has been logged."""
+        if self._is_current(load_):
+            self._end(load_.partition)
+
+    async def _after_failure(self, load_: Load, error: Exception) -> None:
         """Schedule another load of a partition, after a repair if its log is damaged."""
-        topic_id = self._topic_id
         if isinstance(error, LogChanged):
             # A compaction replaced files; the events applied so far may lack records that it moved.
-            self._timers.after_ms(LOAD_CHANGED_MS, lambda: self._load_again(partition))
+            self._timers.after_ms(LOAD_CHANGED_MS, lambda: self._load_again(load_))
             return
-        is_repaired = isinstance(error, BadBatch) and await self._repaired(partition, error)
-        if not is_repaired and self._topic_id == topic_id:
-            self._not_loaded(partition, error)
+        is_repaired = isinstance(error, BadBatch) and await self._repaired(load_, error)
+        if not is_repaired and self._is_current(load_):
+            self._not_loaded(load_, error)
 
-    async def _repaired(self, partition: int, damage: BadBatch) -> bool:
+    async def _repaired(self, load_: Load, damage: BadBatch) -> bool:
         """Repair a damaged log and schedule another load. Only once, until a load succeeds."""
-        if partition in self._repairs:
+        if load_.is_repaired:
             return False
+        partition = load_.partition
         try:
             set_aside = await self._replicas.repair(TopicPartition(self._topic, partition))
         except BrokerError as error:
@@ -319,8 +385,8 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
             return False
         if set_aside:
             self._report_lost(partition, damage.offset, str(damage))
-        self._repairs.add(partition)
-        self._load_again(partition)
+        load_.is_repaired = True
+        self._load_again(load_)
         return True
 
     def _report_lost(self, partition: int, offset: Offset, detail: str) -> None:
@@ -334,31 +400,29 @@ class CoordinatorRuntime(ABC, Generic[C, R]):
             consequence="keys of this partition may be as an older record has them",
         )
 
-    def _not_loaded(self, partition: int, error: Exception) -> None:
+    def _not_loaded(self, load_: Load, error: Exception) -> None:
         """Log why a partition could not be loaded, and schedule the next try with exponential backoff."""
-        failures = self._failures[partition] = self._failures.get(partition, 0) + 1
-        again_ms = min(LOAD_AGAIN_MS << min(failures - 1, LOAD_AGAIN_DOUBLINGS), LOAD_AGAIN_MS_MAX)
+        load_.failures += 1
+        again_ms = min(LOAD_AGAIN_MS << min(load_.failures - 1, LOAD_AGAIN_DOUBLINGS), LOAD_AGAIN_MS_MAX)
         report = self._log.error if isinstance(error, BrokerError | OSError) else self._log.exception
         report(
             "coordinator_not_loaded",
             topic=self._topic,
-            partition=partition,
+            partition=load_.partition,
             reason=str(error),
-            failures=failures,
+            failures=load_.failures,
             again_ms=again_ms,
         )
-        if self.is_online(partition):
-            self._timers.after_ms(again_ms, lambda: self._load_again(partition))
+        if self.is_online(load_.partition):
+            self._timers.after_ms(again_ms, lambda: self._load_again(load_))
         else:
-            self._queued.discard(partition)
+            del self._loads[load_.partition]
 
-    def _load_again(self, partition: int) -> None:
-        if partition in self._queued:
-            self._queued.discard(partition)
-            if self._leads(partition):
-                self._queue(partition)
+    def _load_again(self, load_: Load) -> None:
+        if self._is_current(load_):
+            self._to_load.put_nowait(load_)
 
     def close(self) -> None:
         """End every coordinator."""
-        for partition in list(self._contexts):
+        for partition in [*self._contexts, *self._loads]:
             self._end(partition)

@@ -1,4 +1,7 @@
-"""The lag of each group, from memory: committed offsets from the coordinators, high watermarks from the partitions."""
+"""The lag of each group, from memory: committed offsets from the coordinators, high watermarks from the partitions.
+
+Those of partitions that this broker has no replica of are what their leaders said at an earlier scrape.
+"""
 
 from collections.abc import Iterator
 from itertools import islice, starmap
@@ -8,6 +11,7 @@ from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicPartition
 from penstock.observe.groups import CoverageView, GroupRow, LagView, MembersView
 from penstock.partition.replicas import Replicas
+from penstock.replication.remote_bounds import RemoteBounds
 from penstock.storage.store import LogStore
 
 OFFSETS_REPORTED_MAX = 20_000
@@ -17,10 +21,19 @@ OFFSETS_REPORTED_MAX = 20_000
 class GroupLag:
     """The group metrics of a scrape. Lag is measured to the high watermark, the end that every consumer can reach."""
 
-    def __init__(self, *, coordinators: GroupCoordinatorService, replicas: Replicas, logs: LogStore) -> None:
+    def __init__(
+        self,
+        *,
+        coordinators: GroupCoordinatorService,
+        replicas: Replicas,
+        logs: LogStore,
+        remote: RemoteBounds | None = None,
+    ) -> None:
+        """`remote` is None for a broker that is the only one of its cluster."""
         self._coordinators = coordinators
         self._replicas = replicas
         self._logs = logs
+        self._remote = remote
 
     def rows(self) -> Iterator[GroupRow]:
         """The rows of every group. The caller may spread the iteration over several turns of the loop."""
@@ -46,14 +59,18 @@ class GroupLag:
                 if bound is not None:
                     yield LagView(group, tp.topic, tp.partition, committed.offset, *bound)
         yield CoverageView(self._coordinators.loading, truncated)
+        if self._remote is not None:
+            self._remote.refresh()
 
     def _bounds(self, tp: TopicPartition) -> tuple[int, int] | None:
-        """Start and end of a partition; None if this broker has no replica of it."""
+        """Start and end of a partition; None if they are not known."""
         replica = self._replicas.used(tp)
         if replica is not None:
             return replica.offsets.log_start, replica.offsets.high_watermark
         topic = self._replicas.topic(tp.topic)
         log = self._logs.get(tp)
-        if topic is None or log is None or tp.partition >= len(topic.partitions):
+        if topic is None or tp.partition >= len(topic.partitions):
             return None
+        if log is None:
+            return None if self._remote is None else self._remote.get(tp)
         return log.log_start, log.log_end

@@ -17,10 +17,13 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotLeaderOrFollower, UnknownServerError, UnknownTopicOrPartition
 from penstock.model.ids import BrokerId, CoordinatorEpoch, ProducerEpoch, ProducerId, TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC, NO_LEADER
+from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
 from penstock.partition.results import Appended
 from penstock.replication.peers import Peers, Purpose
+from penstock.replication.redirects import Redirects
 from penstock.transactions.record_formats import by_topic
+from penstock.wire import redirect
 from penstock.wire.api import write_txn_markers as gen
 from penstock.wire.records import build_marker
 
@@ -54,9 +57,13 @@ class Markers(Protocol):
 class MarkerLog:
     """Appends markers to replicas on this broker."""
 
-    __slots__ = ("_clock", "_groups", "_replicas")
+    __slots__ = ("_clock", "_groups", "_redirects", "_replicas")
 
-    def __init__(self, *, replicas: Replicas, groups: GroupCoordinatorService, clock: Clock) -> None:
+    def __init__(
+        self, *, replicas: Replicas, groups: GroupCoordinatorService, clock: Clock, redirects: Redirects | None = None
+    ) -> None:
+        """`redirects` is for partitions that are drained into others."""
+        self._redirects = redirects
         self._replicas = replicas
         self._groups = groups
         self._clock = clock
@@ -82,7 +89,33 @@ class MarkerLog:
         assert isinstance(appended, Appended), "a marker is not compressed, so it is appended at once"
         if group_context is not None:
             group_context.decided(marker.producer_id, commit=marker.commit, end=appended.end)
-        return replica.committed(appended.end)
+        written = replica.committed(appended.end)
+        return written if replica.detour is None else self._write_target(replica, marker, written)
+
+    def _write_target(self, replica: Replica, marker: Marker, written: Deferred[None] | None) -> Deferred[None] | None:
+        """Write the marker where the partition is, or was, drained into, too: the transaction may be open there.
+
+        It is in the partition's own log in any case, which proves that this broker leads it.
+        """
+        assert self._redirects is not None, f"{replica.tp} is drained by a broker that cannot"
+        ending = redirect.Marker(
+            producer_id=marker.producer_id,
+            epoch=marker.epoch,
+            commit=marker.commit,
+            coordinator_epoch=marker.coordinator_epoch,
+            transaction_version=marker.transaction_version,
+        )
+        try:
+            elsewhere = self._redirects.mark(replica, ending)
+        except BrokerError:
+            if written is not None:
+                written.abandon()
+            raise
+        if written is None or elsewhere is None:
+            return elsewhere if written is None else written
+        both = Deferred.all([written, elsewhere])
+        assert isinstance(both, Deferred), "both wait"
+        return both.then(lambda _: None)
 
 
 class RemoteMarkers:
@@ -112,9 +145,7 @@ class RemoteMarkers:
             return
         del self._unsent[broker_id]
         # One time limit for the request: whatever has no result by then is retried.
-        sent = self._peers.send(
-            broker_id, Purpose.TRANSACTIONS, gen, batch.request(), timeout_ms=float(self._timeout_ms())
-        )
+        sent = self._peers.send(broker_id, Purpose.MARKERS, gen, batch.request(), timeout_ms=float(self._timeout_ms()))
         sent.deliver_to(batch.responded, batch.failed)
 
 

@@ -48,13 +48,19 @@ class TxnReader:
         self.unreadable = 0
 
     def read(self, columns: Columns) -> list[TxnEvent]:
-        """The events of these records, in order. A record that cannot be decoded is counted and skipped."""
+        """The last event of each transactional id, in order. A record that cannot be decoded is counted and skipped.
+
+        A record has the whole state of its transactional id, so that those before it are not decoded.
+        """
         events: list[TxnEvent] = []
+        read: set[bytes] = set()
         data = bytes(columns.data)
-        for key_at, key_size, value_at, value_size in zip(
-            columns.key_at, columns.key_sizes, columns.value_at, columns.value_sizes, strict=True
-        ):
+        for row in reversed(range(len(columns))):
+            key_at, key_size = columns.key_at[row], columns.key_sizes[row]
             key = data[key_at : key_at + key_size] if key_size >= 0 else b""
+            if key in read:
+                continue
+            value_at, value_size = columns.value_at[row], columns.value_sizes[row]
             try:
                 event = read_event(key, data[value_at : value_at + value_size] if value_size >= 0 else None)
             except Malformed:
@@ -62,7 +68,9 @@ class TxnReader:
             if event is None:
                 self.unreadable += 1
             else:
+                read.add(key)
                 events.append(event)
+        events.reverse()
         return events
 
     def read_transactional(self, header: BatchHeader, batch: bytes) -> list[TxnEvent]:

@@ -114,19 +114,21 @@ class TxnShard:
                 raise AssertionError(f"{key} is no timer of transactions")
 
     def loaded(self, now_ms: int) -> Step:
-        """Every record has been applied: complete prepared transactions, and start the timeout and expiry checks."""
+        """Every record has been applied: complete prepared transactions, and start the timeout and expiry checks.
+
+        The step has no events, so that it cannot be refused, and its markers with it, while the ISR is too small.
+        """
         timers = [SetTimer(ExpiryCheck(), now_ms + self._expiry_interval_ms)]
         if self._open:
             timers.append(self._late_check(now_ms))
         effects: list[Effect] = []
-        events: list[Event] = []
         for transaction in self._transactions.values():
             if transaction.state.prepared:
                 if transaction.partitions:
                     effects.append(self._markers(transaction))
                 else:
-                    events.append(TransactionSaved(completed(transaction, now_ms)))
-        return Step(events=tuple(events), timers=tuple(timers), effects=tuple(effects))
+                    timers.append(SetTimer(completion_retry(transaction), now_ms))
+        return Step(timers=tuple(timers), effects=tuple(effects))
 
     def refused(self, step: Step, error: BrokerError, now_ms: int) -> Step:
         """The append of a step failed, so its events were not applied: its requests fail with the error.
@@ -345,7 +347,7 @@ class TxnShard:
         now = self._transactions.get(event.transactional_id)
         if now is None or not now.state.prepared:
             return None
-        return CompletionRetry(now.transactional_id, now.producer_id, now.epoch)
+        return completion_retry(now)
 
     def _markers(self, transaction: Transaction) -> WriteMarkers:
         return WriteMarkers(
@@ -373,6 +375,10 @@ class TxnShard:
     @property
     def _expiry_interval_ms(self) -> int:
         return self.config.transaction_remove_expired_transaction_cleanup_interval_ms
+
+
+def completion_retry(transaction: Transaction) -> CompletionRetry:
+    return CompletionRetry(transaction.transactional_id, transaction.producer_id, transaction.epoch)
 
 
 def late(transaction: Transaction, now_ms: int) -> bool:

@@ -25,6 +25,7 @@ from penstock.replication.peers import Peers, Purpose
 from penstock.transactions.commands import AddPartitions, VerifyPartitions
 from penstock.transactions.record_formats import by_topic
 from penstock.transactions.service import TxnCoordinatorService
+from penstock.wire import add_partitions_to_txn as add_api
 from penstock.wire.api import add_partitions_to_txn as gen
 
 Question = AddPartitions | VerifyPartitions
@@ -87,27 +88,29 @@ class RemoteVerifier:
         self._peers = peers
         self._call_soon = call_soon
         self._timeout_ms = timeout_ms
-        self._unsent: dict[int, QuestionBatch] = {}
+        self._unsent: dict[tuple[BrokerId, Purpose], QuestionBatch] = {}
 
     def ask(self, coordinator: PartitionState, question: Question) -> Deferred[Verified]:
-        """Ask the leader of the coordinator's partition."""
-        broker_id = coordinator.leader
-        batch = self._unsent.get(broker_id)
+        """Ask the leader of the coordinator's partition.
+
+        An addition waits until the coordinator's partition has committed it; no verification waits with it.
+        """
+        purpose = Purpose.VERIFICATIONS if isinstance(question, VerifyPartitions) else Purpose.TRANSACTIONS
+        to = (coordinator.leader, purpose)
+        batch = self._unsent.get(to)
         if batch is not None and not batch.has_room(question):
-            self._send(broker_id, batch)
+            self._send(to, batch)
             batch = None
         if batch is None:
-            made = batch = self._unsent[broker_id] = QuestionBatch()
-            self._call_soon(lambda: self._send(broker_id, made))
+            made = batch = self._unsent[to] = QuestionBatch()
+            self._call_soon(lambda: self._send(to, made))
         return batch.add(question, CoordinatorEpoch(coordinator.leader_epoch))
 
-    def _send(self, broker_id: BrokerId, batch: "QuestionBatch") -> None:
-        if self._unsent.get(broker_id) is not batch:
+    def _send(self, to: tuple[BrokerId, Purpose], batch: "QuestionBatch") -> None:
+        if self._unsent.get(to) is not batch:
             return
-        del self._unsent[broker_id]
-        sent = self._peers.send(
-            broker_id, Purpose.TRANSACTIONS, gen, batch.request(), timeout_ms=float(self._timeout_ms())
-        )
+        del self._unsent[to]
+        sent = self._peers.send(*to, add_api, batch.request(), timeout_ms=float(self._timeout_ms()))
         sent.deliver_to(batch.responded, lambda _: batch.failed(CoordinatorNotAvailable()))
 
 
@@ -126,8 +129,9 @@ class QuestionBatch:
         self._questions[question.transactional_id] = (question, coordinator_epoch, result)
         return result
 
-    def request(self) -> gen.Request:
-        return gen.Request(
+    def request(self) -> add_api.Request:
+        """The request; a coordinator of an earlier epoch than the one asked refuses it."""
+        return add_api.Request(
             transactions=[
                 gen.AddPartitionsToTxnTransaction(
                     transactional_id=question.transactional_id,
@@ -140,7 +144,8 @@ class QuestionBatch:
                     ],
                 )
                 for question, _, _ in self._questions.values()
-            ]
+            ],
+            coordinator_epochs=[epoch for _, epoch, _ in self._questions.values()],
         )
 
     def responded(self, response: gen.Response) -> None:

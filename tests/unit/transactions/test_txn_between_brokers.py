@@ -27,12 +27,15 @@ from penstock.model.generated_errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import Offset, TopicPartition
+from penstock.model.topic import TRANSACTION_STATE_TOPIC
+from penstock.partition.replica import Replica
 from penstock.replication.peers import PeerUnavailable, Purpose
 from penstock.transactions.commands import VerifyPartitions
 from penstock.transactions.markers import Marker, MarkerBatch, MarkerLog, RemoteMarkers, RoutedMarkers
 from penstock.transactions.state import TxnState
 from penstock.transactions.verifier import QuestionBatch, RemoteVerifier, RoutedVerifier, Verified
+from penstock.wire import add_partitions_to_txn as between_brokers
 from penstock.wire.api import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -51,6 +54,14 @@ OTHER = TopicPartition("orders", 1)
 ADDS, VERIFIES = 12, 11
 """Versions of Produce whose clients leave adding partitions to the broker, and that add them themselves."""
 END_OF_OLD_CLIENTS = 4
+
+
+def purpose_of(api: ModuleType, request: Any) -> Purpose:
+    """A request that waits until something is committed shares no connection with one that does not."""
+    if api is write_txn_markers:
+        return Purpose.MARKERS
+    [verifies] = {each.verify_only for each in request.transactions}
+    return Purpose.VERIFICATIONS if verifies else Purpose.TRANSACTIONS
 
 
 class DirectPeers:
@@ -75,7 +86,7 @@ class DirectPeers:
         timeout_ms: float,
         version_max: int | None = None,
     ) -> Deferred[Any]:
-        assert purpose is Purpose.TRANSACTIONS
+        assert purpose is purpose_of(api, request)
         assert timeout_ms > 0
         self.sent.append((broker_id, api, request))
         result: Deferred[Any] = Deferred()
@@ -88,8 +99,8 @@ class DirectPeers:
         return result
 
     async def _carry(self, world: World, api: ModuleType, request: Any, result: Deferred[Any]) -> None:
-        response = await world.ask(api.API_KEY, request)
-        if api is add_partitions_to_txn and self.held is not None:
+        response = await world.ask(api.API_KEY, request, codec=api)
+        if api is between_brokers and self.held is not None:
             self.responded.set()
             await self.held.wait()
         result.resolve(response)
@@ -214,7 +225,7 @@ def test_a_produce_adds_its_partitions_and_their_markers_come_back(in_cluster: C
 
         assert (cluster.log_end(), cluster.log_end(OTHER)) == (2, 2)
         assert [(broker, api) for broker, api, _ in cluster.peers.sent] == [
-            (COORDINATOR, add_partitions_to_txn),
+            (COORDINATOR, between_brokers),
             (LEADER, write_txn_markers),
         ]
 
@@ -228,6 +239,38 @@ def test_a_batch_of_an_open_transaction_asks_no_coordinator(in_cluster: Callable
         assert await cluster.produce(VERIFIES, sequence=1) == [0]
 
         assert len(cluster.peers.sent) == 1
+
+    in_cluster(act)
+
+
+def test_a_verification_waits_for_nothing_that_the_coordinators_partition_has_not_committed(
+    in_cluster: Callable[[Act], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed = Replica.committed
+
+    def held(replica: Replica, end: Offset) -> Deferred[None] | None:
+        return Deferred() if replica.tp.topic == TRANSACTION_STATE_TOPIC else committed(replica, end)
+
+    async def act(cluster: Cluster) -> None:
+        await cluster.add()
+        monkeypatch.setattr(Replica, "committed", held)
+        adding = asyncio.create_task(cluster.produce(ADDS, partitions=(1,)))
+        await until(lambda: len(cluster.peers.sent) == 1)
+        assert await cluster.produce(VERIFIES) == [0]
+        assert not adding.done(), "the addition waits, on a connection of its own"
+        adding.cancel()
+        monkeypatch.setattr(Replica, "committed", committed)
+
+    in_cluster(act)
+
+
+def test_additions_and_verifications_of_one_turn_are_sent_apart(in_cluster: Callable[[Act], None]) -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.add()
+        both = await asyncio.gather(cluster.produce(VERIFIES), cluster.produce(ADDS, partitions=(1,)))
+        assert both == [[0], [0]]
+        requests = [request.transactions for _, _, request in cluster.peers.sent]
+        assert sorted(each.verify_only for [each] in requests) == [False, True]
 
     in_cluster(act)
 
@@ -325,6 +368,26 @@ def test_a_coordinator_that_a_later_one_has_replaced_is_not_believed(in_cluster:
         markers.write(ORDERS, Marker(cluster.producer[0], cluster.producer[1], True, 9, 0))
 
         assert await cluster.produce(VERIFIES) == [NotEnoughReplicas.code]
+
+    in_cluster(act)
+
+
+def test_a_coordinator_of_an_earlier_epoch_than_the_one_asked_does_not_respond(
+    in_cluster: Callable[[Act], None],
+) -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.add()
+        image = cluster.coordinator.catalog.image
+        known = image.topics["__transaction_state"]
+        later = tuple(replace(state, leader_epoch=state.leader_epoch + 2) for state in known.partitions)
+
+        # The leader of the partition has learnt of the next epoch of the coordinator, the coordinator has not.
+        image.topics["__transaction_state"] = replace(known, partitions=later)
+        assert await cluster.produce(VERIFIES) == [NotEnoughReplicas.code]
+        assert await cluster.produce(ADDS) == [NotEnoughReplicas.code]
+        image.topics["__transaction_state"] = known
+
+        assert await cluster.produce(VERIFIES) == [0]
 
     in_cluster(act)
 

@@ -311,8 +311,29 @@ def test_an_abort_without_partitions_that_a_crash_interrupted_is_completed(rig: 
     rig.log.pop()
     rig.committed -= 1
     rig.crash()
+    rig.pass_ms(0)
     assert rig.state() is TxnState.COMPLETE_ABORT
     assert not rig.markers
+
+
+def test_markers_are_written_after_a_load_while_no_event_can_be_appended(rig: Rig) -> None:
+    for name in ("t", "u"):
+        producer = rig.init(name)
+        if name == "u":
+            rig.add(producer, A0, name=name)
+        rig.end(producer, commit=False, name=name)
+    # The transaction without partitions was left prepared, as the first event of its batch.
+    rig.log[:] = [event for event in rig.log if event != rig.log[2]]
+    rig.committed = len(rig.log)
+    rig.refusing = CoordinatorNotAvailable()
+    rig.crash()
+
+    assert [markers.transactional_id for markers in rig.markers] == ["u"]
+    rig.pass_ms(1_000)
+    assert rig.state() is TxnState.PREPARE_ABORT
+    rig.refusing = None
+    rig.pass_ms(1_000)
+    assert rig.state() is TxnState.COMPLETE_ABORT
 
 
 def test_markers_reported_twice_or_late_change_nothing(rig: Rig) -> None:
