@@ -1,7 +1,6 @@
 """APIs of features that are not available, with the responses of a Kafka that is not configured for them.
 
-ACLs (29 to 31), SASL on a plain listener (17, 36), delegation tokens (38 to 41), SCRAM credentials (50), updates of
-features (57), brokers to unregister (64).
+ACLs (29 to 31), SASL on a plain listener (17, 36), delegation tokens (38 to 41), SCRAM credentials (50).
 """
 
 from __future__ import annotations
@@ -9,14 +8,10 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.api.registry import Api, RequestContext
-from penstock.controller.controller import Controller
 from penstock.model.generated_errors import (
-    BrokerIdNotRegistered,
     DelegationTokenRequestNotAllowed,
     DuplicateResource,
     IllegalSaslState,
-    InvalidRequest,
-    InvalidUpdateVersion,
     ResourceNotFound,
     SecurityDisabled,
 )
@@ -31,8 +26,6 @@ from penstock.wire.api import (
     renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
-    unregister_broker,
-    update_features,
 )
 from penstock.wire.slices import each
 
@@ -46,9 +39,6 @@ ANONYMOUS_NAME = "ANONYMOUS"
 class Absent:
     """Responds for features that are not configured."""
 
-    def __init__(self, *, controller: Controller) -> None:
-        self._image = controller.image
-
     def apis(self) -> tuple[Api, ...]:
         return (
             Api(key=17, versions=range(2), handle=self.sasl_handshake),
@@ -61,8 +51,6 @@ class Absent:
             Api(key=40, versions=range(1, 3), handle=self.expire_delegation_token),
             Api(key=41, versions=range(1, 4), handle=self.describe_delegation_token),
             Api(key=50, versions=range(1), handle=self.describe_user_scram_credentials),
-            Api(key=57, versions=range(3), handle=self.update_features),
-            Api(key=64, versions=range(1), handle=self.unregister_broker),
         )
 
     def describe_acls(self, context: RequestContext, request: describe_acls.Request) -> describe_acls.Response:
@@ -151,26 +139,3 @@ class Absent:
             )
 
         return describe_user_scram_credentials.Response(results=each(list(times.items()), result))
-
-    def update_features(self, context: RequestContext, request: update_features.Request) -> update_features.Response:
-        if not request.feature_updates:
-            return update_features.Response(error_message=None)
-        wanted = request.feature_updates[0]
-        return update_features.Response(
-            error_code=InvalidUpdateVersion.code,
-            error_message=(
-                "The update failed for all features since the following feature had an error: Invalid update version "
-                f"{wanted.max_version_level} for feature {wanted.feature}. Local controller "
-                f"{self._image.controller_id} does not support this feature."
-            ),
-        )
-
-    def unregister_broker(
-        self, context: RequestContext, request: unregister_broker.Request
-    ) -> unregister_broker.Response:
-        if request.broker_id in self._image.brokers:
-            error, message = InvalidRequest.code, f"Broker ID {request.broker_id} is up: stop it instead"
-        else:
-            error = BrokerIdNotRegistered.code
-            message = f"Broker ID {request.broker_id} is not currently registered"
-        return unregister_broker.Response(error_code=error, error_message=message)

@@ -18,6 +18,7 @@ from penstock.controller.configs import ResourceType, Step
 from penstock.model.deferred import Deferred, Eventual
 from penstock.model.turns import Turns
 from penstock.observe.log import Logger
+from penstock.replication.peers import SOFTWARE_NAME as BROKER_SOFTWARE
 
 LINES_PER_REQUEST_MAX = 100
 """Most lines for one request; a last line counts the rest."""
@@ -25,6 +26,7 @@ ITEMS_PER_LINE_MAX = 20
 NO_GENERATION = -1
 HIDDEN = "[hidden]"
 OFFSET_COMMIT = 8
+WRITE_TXN_MARKERS = 27
 
 Line = tuple[str, dict[str, Any]]
 """An event and its fields."""
@@ -50,6 +52,9 @@ class AdminLog:
             return api
 
         def handle(context: RequestContext, request: Any) -> Eventual[Any]:
+            if api.key == WRITE_TXN_MARKERS and context.connection.software[0] == BROKER_SOFTWARE:
+                # A coordinator on another broker ends a transaction as its producer asked.
+                return api.handle(context, request)
             return self._when_done(context, request, api.handle(context, request), changes)
 
         return replace(api, handle=handle)
@@ -60,7 +65,7 @@ class AdminLog:
 
     def _steps(self, context: RequestContext, lines: Iterable[Line | None]) -> Iterator[None]:
         """Write the lines; the caller may pause between two steps."""
-        who = {"user": context.user, "client_id": context.client_id, "peer": context.connection.peer}
+        who = {"user": context.user, "client_id": context.client_id, "peer": context.peer}
         count = 0
         for line in lines:
             if line is not None:
@@ -266,12 +271,19 @@ def replicas_moved(request: Any, response: Any) -> Iterator[Line | None]:
             yield "replica_move_started", {"to": directory.path, "partitions": first(places)}
 
 
+def features_updated(request: Any, response: Any) -> Iterator[Line | None]:
+    if response.error_code or request.validate_only:
+        return
+    for wanted in request.feature_updates:
+        yield "feature_updated", {"feature": wanted.feature, "level": wanted.max_version_level}
+
+
 CHANGES: Mapping[int, Changes] = {
     13: members_removed,
     19: topics_created,
     20: topics_deleted,
     21: records_deleted,
-    27: markers_written,
+    WRITE_TXN_MARKERS: markers_written,
     33: configs_replaced,
     34: replicas_moved,
     37: topics_grown,
@@ -279,5 +291,6 @@ CHANGES: Mapping[int, Changes] = {
     44: configs_changed,
     47: offsets_deleted,
     49: quotas_changed,
+    57: features_updated,
 }
 """The lines of each API that makes administrative changes, by its key; `AdminLog.logged` handles OffsetCommit."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from penstock.api.admin_log import AdminLog
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
-from penstock.controller.controller import Controller
+from penstock.controller.internal_topics import TopicCreator
 from penstock.controller.topics import NewTopic
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import BrokerEndpoint, BrokerState
@@ -51,7 +51,7 @@ Found = TopicState | str | bytes
 class Cluster:
     """Responds from the metadata image; creates missing topics where client and broker allow it."""
 
-    def __init__(self, *, controller: Controller, config: LiveConfig, changes: AdminLog) -> None:
+    def __init__(self, *, controller: TopicCreator, config: LiveConfig, changes: AdminLog) -> None:
         self._controller = controller
         self._changes = changes
         self._image = controller.image
@@ -120,7 +120,7 @@ class Cluster:
         return self._respond(context, request, found + absent)
 
     def _respond(self, context: RequestContext, request: gen.Request, found: Sequence[Found]) -> gen.Response:
-        reach = Reach(self._image.brokers.values(), context.connection.listener, context.api_version)
+        reach = Reach(self._image.live_brokers(), context.connection.listener, context.api_version)
         operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_REQUESTED
 
         def result(topic: Found) -> gen.MetadataResponseTopic:
@@ -154,13 +154,18 @@ class Cluster:
     def describe_cluster(self, context: RequestContext, request: described.Request) -> described.Response:
         if request.endpoint_type != ENDPOINT_OF_BROKERS:
             return wrong_endpoint(request.endpoint_type)
-        reach = Reach(self._image.brokers.values(), context.connection.listener)
+        shown = self._image.brokers.values() if request.include_fenced_brokers else self._image.live_brokers()
+        reach = Reach(shown, context.connection.listener)
         return described.Response(
             cluster_id=self._image.cluster_id,
             controller_id=self._image.controller_id,
             brokers=[
                 described.DescribeClusterBroker(
-                    broker_id=broker.broker_id, host=at.host, port=at.port, rack=broker.rack
+                    broker_id=broker.broker_id,
+                    host=at.host,
+                    port=at.port,
+                    rack=broker.rack,
+                    is_fenced=not self._image.is_live(broker.broker_id),
                 )
                 for broker, at in reach.endpoints
             ],

@@ -54,8 +54,8 @@ class Configs:
     def apis(self) -> tuple[Api, ...]:
         return (
             Api(key=32, versions=range(1, 5), handle=self.describe_configs),
-            Api(key=33, versions=range(3), handle=self.alter_configs),
-            Api(key=44, versions=range(2), handle=self.incremental_alter_configs),
+            Api(key=33, versions=range(3), handle=self.alter_configs, forwarded=True, is_local=has_loggers),
+            Api(key=44, versions=range(2), handle=self.incremental_alter_configs, forwarded=True, is_local=has_loggers),
             Api(key=74, versions=range(2), handle=self.list_config_resources),
         )
 
@@ -217,9 +217,9 @@ class Configs:
                 return list(self._image.topics)
             case ResourceType.BROKER:
                 default = [""] if ALL_BROKERS in self._image.broker_configs else []
-                return default + [str(broker) for broker in self._image.brokers]
+                return default + [str(broker.broker_id) for broker in self._image.live_brokers()]
             case ResourceType.BROKER_LOGGER:
-                return [str(broker) for broker in self._image.brokers]
+                return [str(broker.broker_id) for broker in self._image.live_brokers()]
             case ResourceType.GROUP:
                 return list(self._image.group_configs)
             case _:
@@ -256,3 +256,8 @@ def described(entry: Entry, *, synonyms: bool, documentation: bool) -> gen.Descr
         config_type=entry.kind,
         documentation=entry.doc if documentation else None,
     )
+
+
+def has_loggers(request: replaced.Request | stepped.Request) -> bool:
+    """Whether a request sets levels of loggers, which are those of the broker that it was sent to."""
+    return any(resource.resource_type == ResourceType.BROKER_LOGGER for resource in request.resources)

@@ -2,7 +2,10 @@
 
 The coordinator of a group is the leader of its partition of `__consumer_offsets`. The first request creates that topic
 and waits for it, since an error would only make every client retry; likewise `__transaction_state` for a transactional
-id. This broker is the coordinator of all share partitions, as long as it is the only one.
+id. Every broker responds alike, from the metadata: COORDINATOR_NOT_AVAILABLE while the partition has no live leader, or
+while too few brokers are live to create the topic.
+
+There is no topic for share partitions yet: their coordinators are the live brokers in turn, by the hash of the key.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.controller.controller import Controller
 from penstock.controller.internal_topics import InternalTopics
+from penstock.coordinator.runtime import partition_of
 from penstock.groups.service import GroupCoordinatorService
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import BrokerEndpoint
@@ -110,7 +114,7 @@ class Coordinators:
             raise InvalidRequest()
         if key_type == SHARE:
             check_share_key(key)
-            return BrokerId(self._config.current.broker_id)
+            return self._share_coordinator_id(key)
         coordinators = self._groups if key_type == GROUP else self._transactions
         topic = self._image.topics.get(GROUP_OFFSETS_TOPIC if key_type == GROUP else TRANSACTION_STATE_TOPIC)
         if topic is None:
@@ -121,8 +125,14 @@ class Coordinators:
             raise CoordinatorNotAvailable()
         return leader
 
+    def _share_coordinator_id(self, key: str) -> BrokerId:
+        live = sorted(broker.broker_id for broker in self._image.live_brokers())
+        if not live:
+            raise CoordinatorNotAvailable()
+        return live[partition_of(key, len(live))]
+
     def _endpoint(self, context: RequestContext, broker_id: BrokerId) -> BrokerEndpoint:
-        broker = self._image.brokers.get(broker_id)
+        broker = self._image.brokers.get(broker_id) if self._image.is_live(broker_id) else None
         at = broker.endpoint(context.connection.listener) if broker is not None else None
         if at is None:
             raise CoordinatorNotAvailable()

@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from typing import Any, cast
 
 from penstock.api.in_turns import in_turns
+from penstock.api.leader_hints import LeaderHints, NodeEndpoint
 from penstock.api.registry import Api, RequestContext
 from penstock.model.deferred import Deferred, Eventual
 from penstock.model.errors import BrokerError
@@ -23,6 +24,7 @@ from penstock.model.generated_errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from penstock.model.ids import BrokerEpoch
 from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, CloseConnection
 from penstock.observe.counters import TopicTraffic
@@ -53,13 +55,15 @@ COPY_BYTES_MAX = 16 * 1024
 class FetchResponse:
     """The response: partitions by topic, without those that have nothing new."""
 
-    __slots__ = ("encoded", "error_code", "session_id", "throttle_time_ms", "topics")
+    __slots__ = ("encoded", "error_code", "node_endpoints", "session_id", "throttle_time_ms", "topics")
 
     def __init__(self, topics: list[FetchedTopic], session_id: int = NO_SESSION, error_code: int = 0) -> None:
         self.topics = topics
         self.session_id = session_id
         self.error_code = error_code
         self.throttle_time_ms = 0
+        self.node_endpoints: tuple[NodeEndpoint, ...] = ()
+        """Where the leaders listen that the partitions name."""
         self.encoded: list[Buffer] | None = None
         """The encoded topics of a long response."""
 
@@ -71,7 +75,12 @@ def encode(response: FetchResponse, version: int) -> list[Buffer]:
         )
         return [head, *response.encoded]
     parts, _ = encode_fetch_response(
-        response.topics, version, response.throttle_time_ms, response.error_code, response.session_id
+        response.topics,
+        version,
+        response.throttle_time_ms,
+        response.error_code,
+        response.session_id,
+        response.node_endpoints,
     )
     return parts  # type: ignore[return-value]  # each is bytes, or what a replica gave as records
 
@@ -89,7 +98,9 @@ class Fetch:
         quotas: ClientQuotas,
         traffic: TopicTraffic,
         turns: Turns,
+        hints: LeaderHints,
     ) -> None:
+        self._hints = hints
         self._turns = turns
         self._working: set[Task[None]] = set()
         """Large requests whose wait has ended."""
@@ -128,6 +139,8 @@ class Fetch:
                 item.current_leader_epoch,
                 item.log_start_offset,
                 item.last_fetched_epoch,
+                item.held_end,
+                item.high_watermark,
             )
             for name, topic_id, items in request.topics
             for item in items
@@ -138,7 +151,7 @@ class Fetch:
             for index in indexes
         ]
         bytes_max = min(request.bytes_max, self._bytes_max())
-        if self._quotas.enabled:
+        if self._quotas.enabled and request.replica_id < 0:
             allowed = self._quotas.fetch.value_max(context.user, context.client_id or "")
             bytes_max = bytes_max if allowed is None else min(bytes_max, int(allowed))
         return self._fetches.begin(
@@ -147,6 +160,9 @@ class Fetch:
                 bytes_max=bytes_max,
                 read_committed=request.isolation_level == READ_COMMITTED,
                 replica_id=request.replica_id,
+                replica_epoch=BrokerEpoch(request.replica_epoch),
+                rack=request.rack_id,
+                listener=context.connection.listener,
             ),
             session_id=request.session_id,
             epoch=request.session_epoch,
@@ -204,13 +220,14 @@ class Fetch:
         for first in range(0, len(results), PARTITIONS_PER_SLICE):
             some = results[first : first + PARTITIONS_PER_SLICE]
             found = by_topic(some)
-            self._complete(context, some, found)
+            self._complete(context, job, some, found)
             join(topics, found)
             if turns.spent():
                 await turns.pause()
         response = FetchResponse(topics, session_id=session_id, error_code=error)
+        response.node_endpoints = self._endpoints(context, job, topics)
         parts: list[Any] = []
-        await turns.run(fetch_response_slices(topics, context.api_version, parts))
+        await turns.run(fetch_response_slices(topics, context.api_version, parts, response.node_endpoints))
         response.encoded = parts
         return response
 
@@ -236,12 +253,15 @@ class Fetch:
     def _respond(self, context: RequestContext, job: FetchJob) -> FetchResponse:
         session_id, results, error = self._session_results(context, job)
         topics = by_topic(results)
-        self._complete(context, results, topics)
-        return FetchResponse(topics, session_id=session_id, error_code=error)
+        named = self._complete(context, job, results, topics)
+        response = FetchResponse(topics, session_id=session_id, error_code=error)
+        if named:
+            response.node_endpoints = self._endpoints(context, job, topics)
+        return response
 
     def _session_results(self, context: RequestContext, job: FetchJob) -> tuple[int, list[PartitionResult], int]:
         """The id of the session, the results to send, and the error that replaces all of them."""
-        if self._quotas.enabled and self._is_throttled(context, job.bytes_read):
+        if self._quotas.enabled and not job.of_follower and self._is_throttled(context, job.bytes_read):
             # The response is empty and does not count; the client fetches again after its throttle time.
             return job.session_id, [], 0
         try:
@@ -250,15 +270,25 @@ class Fetch:
             return NO_SESSION, [], error.code
         return session_id, results, 0
 
-    def _complete(self, context: RequestContext, results: list[PartitionResult], topics: list[FetchedTopic]) -> None:
-        """Count the bytes sent, and add the leaders of partitions that are on other brokers."""
+    def _complete(
+        self, context: RequestContext, job: FetchJob, results: list[PartitionResult], topics: list[FetchedTopic]
+    ) -> bool:
+        """Count the bytes sent to consumers, and add the leaders of partitions that are on other brokers.
+
+        True when a partition names its leader.
+        """
+        misdirected = False
         for partition, outcome in results:
-            if isinstance(outcome, Fetched) and len(outcome.records):
+            if isinstance(outcome, BrokerError):
+                misdirected = misdirected or isinstance(outcome, NotLeaderOrFollower | FencedLeaderEpoch)
+            elif len(outcome.records) and not job.of_follower:
                 name = self._fetches.replicas.name_of(partition.topic)
                 if name is not None:
                     self._traffic.row(name).bytes_out += len(outcome.records)
-        if context.api_version >= LEADERS_FROM:
-            self._name_leaders(results, topics)
+        if not misdirected or context.api_version < LEADERS_FROM:
+            return False
+        self._name_leaders(results, topics)
+        return True
 
     def _name_leaders(self, results: list[PartitionResult], topics: list[FetchedTopic]) -> None:
         """Add the current leader to the error of a wrong broker, which saves the client a Metadata request."""
@@ -266,10 +296,16 @@ class Fetch:
         for (partition, outcome), found in zip(results, found_all, strict=True):
             if isinstance(outcome, NotLeaderOrFollower | FencedLeaderEpoch):
                 name = self._fetches.replicas.name_of(partition.topic)
-                topic = None if name is None else self._fetches.replicas.topic(name)
-                if topic is not None and partition.partition < len(topic.partitions):
-                    state = topic.partitions[partition.partition]
-                    found.current_leader = (state.leader, state.leader_epoch)
+                found.current_leader = self._hints.leader(name, partition.partition)
+
+    def _endpoints(
+        self, context: RequestContext, job: FetchJob, topics: list[FetchedTopic]
+    ) -> tuple[NodeEndpoint, ...]:
+        """Where the named leaders are; a follower knows it from the metadata, and Kafka does not tell it either."""
+        if job.of_follower:
+            return ()
+        leaders = (found.current_leader for _, _, partitions in topics for found in partitions)
+        return self._hints.endpoints(leaders, context.connection.listener)
 
     def _is_throttled(self, context: RequestContext, bytes_read: int) -> bool:
         fetch = self._quotas.fetch
@@ -355,4 +391,6 @@ def on_wire(partition: CachedPartition, outcome: Fetched | BrokerError) -> Fetch
         records=outcome.records,
         aborted=None if aborted is None else [(entry.producer_id, entry.first_offset) for entry in aborted],
         diverging_epoch=outcome.diverging,
+        removals=outcome.removals,
+        preferred_read_replica=outcome.preferred_replica,
     )

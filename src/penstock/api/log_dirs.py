@@ -5,8 +5,11 @@ A partition can be moved to another directory of its broker while it is in use (
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
+from penstock.config.broker import BrokerConfig
 from penstock.maintenance.moves import Moving
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import KafkaStorageError
@@ -23,7 +26,8 @@ Wanted = dict[str, set[int]] | None
 class LogDirs:
     """Describes the log directories, and starts moves between them."""
 
-    def __init__(self, *, moving: Moving, store: LogStore, turns: Turns) -> None:
+    def __init__(self, *, moving: Moving, store: LogStore, turns: Turns, config: Callable[[], BrokerConfig]) -> None:
+        self._config = config
         self._turns = turns
         self._moving = moving
         self._store = store
@@ -47,6 +51,7 @@ class LogDirs:
 
     async def _described(self, directory: DirectoryState, wanted: Wanted) -> gen.DescribeLogDirsResult:
         result = await described(directory, wanted, self._turns)
+        result.is_cordoned = bool(self._config().cordoned_log_dirs)
         topics = {topic.name: topic for topic in result.topics}
         for name, index in self._moving.under_way(directory.path):
             if wanted is None or index in wanted.get(name, ()):

@@ -18,14 +18,18 @@ from penstock.model.generated_errors import (
     CorruptMessage,
     InvalidRequest,
     KafkaStorageError,
+    LeaderNotAvailable,
     OffsetNotAvailable,
     UnknownServerError,
     UnsupportedVersion,
 )
 from penstock.model.ids import LeaderEpoch
 from penstock.model.turns import Turns
+from penstock.partition.leader import Leader
 from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
+from penstock.partition.role import Offline
+from penstock.replication.log_ends import ANY_REPLICA
 from penstock.storage.view import LogChanged, LogView, TimedOffset
 from penstock.wire.api import list_offsets as by_time
 from penstock.wire.api import offset_for_leader_epoch as by_epoch
@@ -43,6 +47,10 @@ VERSION_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST
 READ_COMMITTED = 1
 EPOCHS_FROM = 4
 """The first version of ListOffsets whose response has leader epochs."""
+NOT_AVAILABLE_FROM = 5
+"""The first version whose clients know `OffsetNotAvailable`."""
+REPLICA_FROM = 3
+"""The first version of OffsetForLeaderEpoch whose request names a replica."""
 EPOCHS_AT_ONCE_MAX = 16
 """Topics, and partitions of a topic, whose epochs are looked up in one turn of the loop: each may open its log."""
 
@@ -81,7 +89,7 @@ class Offsets:
                 if index not in seen:
                     seen.add(index)
                     partitions.append(
-                        self._one(topic.name, item, context.api_version, request.isolation_level, searches)
+                        self._one(topic.name, item, context.api_version, request, searches)
                         if asked[topic.name, index] == 1
                         else failed(index, InvalidRequest())
                     )
@@ -104,8 +112,9 @@ class Offsets:
         return asked
 
     def _one(
-        self, topic: str, item: ListOffsetsPartition, version: int, isolation_level: int, searches: list[Search]
+        self, topic: str, item: ListOffsetsPartition, version: int, request: by_time.Request, searches: list[Search]
     ) -> ListOffsetsPartitionResponse:
+        isolation_level = request.isolation_level
         index, timestamp, budget = item.partition_index, item.timestamp, self._replicas.decompression
         try:
             if timestamp < LATEST and version < VERSION_SINCE.get(timestamp, 1 if timestamp == EARLIEST else 1 << 15):
@@ -117,8 +126,11 @@ class Offsets:
             leader.check_epoch(LeaderEpoch(item.current_leader_epoch))
             response = ListOffsetsPartitionResponse(partition_index=index)
             readable = offsets.last_stable if isolation_level == READ_COMMITTED else offsets.high_watermark
+            if request.replica_id >= 0:
+                # A follower asks where its leader's log ends.
+                readable = offsets.log_end
             if timestamp == LATEST:
-                if not leader.latest_is_known():
+                if request.replica_id < 0 and not leader.latest_is_known():
                     raise OffsetNotAvailable
                 response.offset = readable
                 response.leader_epoch = leader.leader_epoch
@@ -132,7 +144,7 @@ class Offsets:
             elif timestamp >= 0:
                 searches.append((response, replica, readable, lambda view: view.offset_for_time(timestamp, budget)))
         except BrokerError as error:
-            return failed(index, error)
+            return failed(index, as_known(error, version))
         if version < EPOCHS_FROM:
             response.leader_epoch = -1
         return response
@@ -148,22 +160,40 @@ class Offsets:
                 # The records of a compressed batch, which were not checked when it was produced, are corrupt.
                 response.error_code = CorruptMessage.code
                 continue
-            # Ignore a record that is not readable yet.
-            if found is not None and found.offset < readable:
+            # Ignore a record that is not readable yet, unless an earlier leader may have let it be read.
+            if found is not None and found.offset >= readable and is_catching_up(replica):
+                response.error_code = as_known(OffsetNotAvailable(), version).code
+            elif found is not None and found.offset < readable:
                 response.timestamp = found.timestamp
                 response.offset = found.offset
                 response.leader_epoch = found.leader_epoch if version >= EPOCHS_FROM else -1
 
     def offset_for_leader_epoch(self, context: RequestContext, request: by_epoch.Request) -> by_epoch.Response:
+        # Older versions do not have the field, and its default is the id of a replica that any of them serves.
+        is_any = request.replica_id == ANY_REPLICA and context.api_version >= REPLICA_FROM
+        end_of = self._log_end if is_any else self._epoch_end
+
         def result(topic: by_epoch.OffsetForLeaderTopic) -> by_epoch.OffsetForLeaderTopicResult:
             return by_epoch.OffsetForLeaderTopicResult(
                 topic=topic.topic,
                 partitions=each(
-                    topic.partitions, lambda item: self._epoch_end(topic.topic, item), at_once_max=EPOCHS_AT_ONCE_MAX
+                    topic.partitions, lambda item: end_of(topic.topic, item), at_once_max=EPOCHS_AT_ONCE_MAX
                 ),
             )
 
         return by_epoch.Response(topics=each(request.topics, result, at_once_max=EPOCHS_AT_ONCE_MAX))
+
+    def _log_end(self, topic: str, item: by_epoch.OffsetForLeaderPartition) -> by_epoch.EpochEndOffset:
+        """The last epoch and the end of this replica's log, whether it leads or not; the controller asks for it."""
+        response = by_epoch.EpochEndOffset(partition=item.partition)
+        try:
+            replica = self._replicas.get(topic, item.partition)
+            if isinstance(replica.role, Offline):
+                raise replica.role.reason
+            response.leader_epoch, response.end_offset = replica.log.epochs.latest, replica.offsets.log_end
+        except BrokerError as error:
+            response.error_code, _ = wire_error(error)
+        return response
 
     def _epoch_end(self, topic: str, item: by_epoch.OffsetForLeaderPartition) -> by_epoch.EpochEndOffset:
         """The greatest known epoch up to the requested one, and its end offset; -1 and -1 for a future epoch."""
@@ -172,13 +202,8 @@ class Offsets:
             replica = self._replicas.get(topic, item.partition)
             leader = replica.leading()
             leader.check_epoch(LeaderEpoch(item.current_leader_epoch))
-            if item.leader_epoch == leader.leader_epoch:
-                # The current epoch ends at the log end, also before its first batch.
-                response.leader_epoch, response.end_offset = item.leader_epoch, replica.offsets.log_end
-            else:
-                response.leader_epoch, response.end_offset = replica.log.epochs.end_of(
-                    LeaderEpoch(item.leader_epoch), replica.offsets.log_end
-                )
+            epoch, end = leader.end_of(LeaderEpoch(item.leader_epoch), replica.log.epochs)
+            response.leader_epoch, response.end_offset = epoch, end
         except BrokerError as error:
             response.error_code, _ = wire_error(error)
         return response
@@ -196,6 +221,16 @@ async def searched(
         except OSError as error:
             raise replica.log.directory.failed(error, f"searching {replica.tp} by time") from error
     raise KafkaStorageError(f"The files of {replica.tp} changed {SEARCHES_MAX} times while they were searched.")
+
+
+def is_catching_up(replica: Replica) -> bool:
+    """Whether a new leader's high watermark is below what earlier leaders may have committed."""
+    return isinstance(replica.role, Leader) and not replica.role.latest_is_known()
+
+
+def as_known(error: BrokerError, version: int) -> BrokerError:
+    """The error as clients of a version know it."""
+    return LeaderNotAvailable() if isinstance(error, OffsetNotAvailable) and version < NOT_AVAILABLE_FROM else error
 
 
 def failed(index: int, error: BrokerError) -> ListOffsetsPartitionResponse:

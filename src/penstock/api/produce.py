@@ -14,6 +14,7 @@ from collections.abc import Awaitable
 from functools import partial
 
 from penstock.api.in_turns import in_turns
+from penstock.api.leader_hints import LeaderHints, NodeEndpoint
 from penstock.api.registry import Api, RequestContext
 from penstock.api.txn_verification import (
     ALL_OPEN,
@@ -30,18 +31,21 @@ from penstock.model.generated_errors import (
     InvalidRequest,
     InvalidRequiredAcks,
     InvalidTopic,
+    NotLeaderOrFollower,
     RequestTimedOut,
     UnknownTopicId,
 )
-from penstock.model.timers import Timers
+from penstock.model.timers import Timer, Timers
 from penstock.model.topic import INTERNAL_TOPICS
 from penstock.model.turns import Turns
 from penstock.net.reply import Buffer, CloseConnection
 from penstock.observe.counters import TopicTraffic
+from penstock.partition.redirect import Drain
 from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
 from penstock.partition.results import Appended
 from penstock.quotas.client_quotas import ClientQuotas
+from penstock.replication.redirects import Redirects
 from penstock.wire.produce import (
     ProducedPartition,
     ProducedTopic,
@@ -57,6 +61,9 @@ Wait = tuple[ProducedPartition, Deferred[None]]
 PARTITIONS_AT_ONCE_MAX = 100
 """Partitions that a request appends to in one turn of the loop; a larger request takes several turns."""
 
+LEADERS_FROM = 10
+"""The first version whose response may name the leader of a partition that this broker does not lead."""
+
 ADMIN_CLIENT = "__admin_client"
 """Client id that Kafka allows to write to internal topics."""
 
@@ -67,15 +74,17 @@ Unfinished = tuple[ProducedPartition, Replica, int, Awaitable[Appended]]
 class ProduceResponse:
     """The response: results by topic, in the order of the request."""
 
-    __slots__ = ("throttle_time_ms", "topics")
+    __slots__ = ("node_endpoints", "throttle_time_ms", "topics")
 
     def __init__(self, topics: list[ProducedTopic]) -> None:
         self.topics = topics
         self.throttle_time_ms = 0
+        self.node_endpoints: tuple[NodeEndpoint, ...] = ()
+        """Where the leaders listen that the results name."""
 
 
 def encode(response: ProduceResponse, version: int) -> bytes | list[Buffer]:
-    return encode_produce_response(response.topics, version, response.throttle_time_ms)
+    return encode_produce_response(response.topics, version, response.throttle_time_ms, response.node_endpoints)
 
 
 class Produce:
@@ -90,7 +99,12 @@ class Produce:
         traffic: TopicTraffic,
         verification: TxnVerification,
         turns: Turns,
+        hints: LeaderHints,
+        redirects: Redirects | None = None,
     ) -> None:
+        """`redirects` is for partitions that are drained into others."""
+        self._hints = hints
+        self._redirects = redirects
         self._turns = turns
         self._replicas = replicas
         self._timers = timers
@@ -138,7 +152,7 @@ class Produce:
             self._append(context, request.acks, (name, topic_id, partitions), proofs, produced, unfinished, waits)
         if unfinished:
             return self._finish(context, request, topics, unfinished, waits)
-        return self._reply(request, topics, waits)
+        return self._reply(context, request, topics, waits)
 
     @in_turns
     async def _append_in_turns(
@@ -180,7 +194,21 @@ class Produce:
                 replica = self._replica(context, name, topic_id, index)
                 size = 0 if records is None else len(records)
                 proof = None if proofs is None else proofs.of(replica.tp)
-                appended = replica.append(records, now_ms, acks_all=acks == -1, version=version, proof=proof)
+                if isinstance(replica.detour, Drain):
+                    assert self._redirects is not None, f"{replica.tp} is drained by a broker that cannot"
+                    handed = self._redirects.hand_over(
+                        replica, records, now_ms, acks=acks, version=version, proof=proof
+                    )
+                    if isinstance(handed, Deferred):
+                        redirected = handed.then(partial(self._redirected, result, replica.tp.topic, size))
+                        if acks == 0:
+                            redirected.deliver_to(ignore, ignore)
+                        else:
+                            waits.append((result, redirected))
+                        continue
+                    replica, appended = handed
+                else:
+                    appended = replica.append(records, now_ms, acks_all=acks == -1, version=version, proof=proof)
                 if not isinstance(appended, Appended):
                     unfinished.append((result, replica, size, appended))
                     continue
@@ -200,7 +228,7 @@ class Produce:
     ) -> Eventual[ProduceResponse | None]:
         """Handle a transactional request again, with its verification, once its partitions are in the transaction."""
         if not transactional_id:
-            return self._reply(request, self._all_failed(request, InvalidRequest()).topics, [])
+            return self._reply(context, request, self._all_failed(request, InvalidRequest()).topics, [])
         version = context.api_version
         if not self._verification.required(adds=version >= PRODUCE_ADDS_FROM):
             return self.handle(context, request, NONE_REQUIRED)
@@ -231,8 +259,9 @@ class Produce:
                 except BrokerError:
                     # The append fails in the same way.
                     continue
-                producers = replica.producers
-                if not producers.is_open(producer_id, epoch):
+                producers, detour = replica.producers, replica.detour
+                is_open = producers.is_open if not isinstance(detour, Drain) else partial(detour.is_verified, producers)
+                if not is_open(producer_id, epoch):
                     guard = producers.guards.begin(producer_id, epoch, sequence, context.now_ms)
                     found.append((replica, guard, epoch))
         return found
@@ -262,13 +291,22 @@ class Produce:
             return None
         return replica.committed(appended.end) if acks == -1 else replica.durable(appended.end)
 
+    def _redirected(self, result: ProducedPartition, topic: str, size: int, appended: Appended) -> None:
+        """Count a batch that another broker has appended for a drained partition, and fill in its offset there."""
+        row = self._rows.get(topic) or self._traffic.row(topic)
+        row.bytes_in += size
+        row.records_in += appended.end - appended.base_offset
+        result.base_offset = appended.base_offset
+        result.log_append_time_ms = appended.log_append_time_ms
+        result.log_start_offset = appended.log_start
+
     def _refused(self, result: ProducedPartition, error: BrokerError, topic: str | None) -> None:
         """Fill in the error of a refused batch, and count it where the topic exists."""
-        self._failed(result, error)
+        self.failed(result, error)
         if topic is not None and self._replicas.topic(topic) is not None:
             self._traffic.row(topic).produce_refused += 1
 
-    def _failed(self, result: ProducedPartition, error: BaseException) -> None:
+    def failed(self, result: ProducedPartition, error: BaseException) -> None:
         """Fill in an error, with the log start if the log itself refused the batch: producers may need it."""
         result.error_code, _ = wire_error(error)
         result.error_message = str(error) or None
@@ -282,7 +320,7 @@ class Produce:
         for name, topic_id, partitions in request.topics:
             produced = [ProducedPartition(index) for index, _ in partitions]
             for result in produced:
-                self._failed(result, error)
+                self.failed(result, error)
             topics.append((name, topic_id, produced))
         return ProduceResponse(topics)
 
@@ -303,10 +341,11 @@ class Produce:
                     waits.append((result, wait))
             except BrokerError as error:
                 self._refused(result, error, replica.tp.topic)
-        return self._reply(request, topics, waits)
+        return self._reply(context, request, topics, waits)
 
     def _reply(
         self,
+        context: RequestContext,
         request: ProduceRequest,
         topics: list[ProducedTopic],
         waits: list[Wait],
@@ -319,25 +358,110 @@ class Produce:
             return None
         response = ProduceResponse(topics)
         if not waits:
-            return response
-        return self._wait(response, waits, request.timeout_ms)
+            return self.hinted(context, response)
+        if len(waits) == 1:
+            return self._wait_for_one(context, response, waits[0], request.timeout_ms)
+        return self._wait(context, response, waits, request.timeout_ms)
 
-    def _wait(self, response: ProduceResponse, waits: list[Wait], timeout_ms: int) -> Eventual[ProduceResponse | None]:
+    def hinted(self, context: RequestContext, response: ProduceResponse) -> ProduceResponse:
+        """Add the leaders of partitions that this broker does not lead, and where they listen."""
+        for _, _, results in response.topics:
+            for result in results:
+                if result.error_code:
+                    return self._with_leaders(context, response)
+        return response
+
+    def _with_leaders(self, context: RequestContext, response: ProduceResponse) -> ProduceResponse:
+        misdirected = False
+        for name, topic_id, results in response.topics:
+            for result in results:
+                if result.error_code == NotLeaderOrFollower.code and context.api_version >= LEADERS_FROM:
+                    misdirected = True
+                    topic = self._replicas.name_of(topic_id if name is None else name)
+                    result.current_leader = self._hints.leader(topic, result.index)
+        if misdirected:
+            leaders = (result.current_leader for _, _, results in response.topics for result in results)
+            response.node_endpoints = self._hints.endpoints(leaders, context.connection.listener)
+        return response
+
+    def _wait(
+        self, context: RequestContext, response: ProduceResponse, waits: list[Wait], timeout_ms: int
+    ) -> Eventual[ProduceResponse | None]:
         """Respond when every batch has the requested acknowledgement, or at the deadline with the errors of the others.
 
         The deadline abandons the waiters: a disk or a follower may hang for longer than clients retry.
         """
 
-        def expired(error: RequestTimedOut) -> list[None]:
+        def expired(_: RequestTimedOut) -> list[None]:
             for result, wait in waits:
                 if wait.abandoned:
-                    self._failed(result, error)
+                    self.failed(result, self.overdue())
             return []
 
-        safe = Deferred.all([wait.catch(Exception, partial(self._failed, result)) for result, wait in waits])
+        safe = Deferred.all([wait.catch(Exception, partial(self.failed, result)) for result, wait in waits])
         if isinstance(safe, Deferred):
             safe = safe.timeout(self._timers, max(timeout_ms, 0), RequestTimedOut).catch(RequestTimedOut, expired)
-        return after(safe, lambda _: response)
+        return after(safe, lambda _: self.hinted(context, response))
+
+    def overdue(self) -> BrokerError:
+        """The error of a batch that was not acknowledged in time.
+
+        While this broker cannot know whether it still leads, it is the one after which clients look for the leader.
+        """
+        return NotLeaderOrFollower() if self._replicas.cluster.may_be_deposed() else RequestTimedOut()
+
+    def _wait_for_one(
+        self, context: RequestContext, response: ProduceResponse, waited: Wait, timeout_ms: int
+    ) -> Deferred[ProduceResponse | None]:
+        """`_wait` for one batch, without what joins several: every request with acks=all comes here."""
+        result, wait = waited
+        one = _OneWait(self, context, response, result, wait)
+        one.timer = self._timers.after_ms(max(timeout_ms, 0), one.expired)
+        wait.deliver_to(one.finish, one.failed)
+        return one.responded
+
+
+class _OneWait:
+    """A request whose only batch waits for its acknowledgement."""
+
+    __slots__ = ("_context", "_produce", "_response", "_result", "_wait", "responded", "timer")
+
+    timer: Timer
+
+    def __init__(
+        self,
+        produce: Produce,
+        context: RequestContext,
+        response: ProduceResponse,
+        result: ProducedPartition,
+        wait: Deferred[None],
+    ) -> None:
+        self._produce = produce
+        self._context = context
+        self._response = response
+        self._result = result
+        self._wait = wait
+        self.responded: Deferred[ProduceResponse | None] = Deferred(self.abandoned)
+
+    def expired(self) -> None:
+        self._wait.abandon()
+        self.failed(self._produce.overdue())
+
+    def failed(self, error: Exception) -> None:
+        self._produce.failed(self._result, error)
+        self.finish(None)
+
+    def finish(self, _: None) -> None:
+        self.timer.cancel()
+        self.responded.resolve(self._produce.hinted(self._context, self._response))
+
+    def abandoned(self) -> None:
+        self.timer.cancel()
+        self._wait.abandon()
+
+
+def ignore(_: object) -> None:
+    """Nothing waits for a batch without acknowledgement."""
 
 
 def is_large(request: ProduceRequest) -> bool:

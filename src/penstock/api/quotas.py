@@ -35,7 +35,7 @@ class ClientQuotas:
     def apis(self) -> tuple[Api, ...]:
         return (
             Api(key=48, versions=range(2), handle=self.describe_client_quotas),
-            Api(key=49, versions=range(2), handle=self.alter_client_quotas),
+            Api(key=49, versions=range(2), handle=self.alter_client_quotas, forwarded=True),
         )
 
     @in_turns

@@ -16,7 +16,7 @@ from penstock.net.connection import Connection
 from penstock.net.reply import Buffer
 from penstock.observe.counters import RequestCounters
 from penstock.observe.histogram import Histogram
-from penstock.wire.api.table import TABLE
+from penstock.wire.own_apis import ENTRIES
 
 DECODE_BYTES_AT_ONCE_MAX = 16 * 1024
 """Largest frame that is decoded on the event loop: about two thousand elements. A thread decodes larger ones."""
@@ -45,6 +45,13 @@ class RequestContext:
     user: str = ANONYMOUS
     throttle_ms: int = 0
     """The throttle time of the response; the dispatcher mutes the connection for as long."""
+    forwarded_from: str = ""
+    """The client's address, where another broker forwarded the request."""
+
+    @property
+    def peer(self) -> str:
+        """The address of the client that sent the request."""
+        return self.forwarded_from or self.connection.peer
 
     def throttle(self, wait_ms: int) -> None:
         """Throttle the client; of several quotas the longest time counts."""
@@ -64,10 +71,16 @@ class Api:
     """Whether the decoded request refers to the frame's bytes: it is then decoded on the loop, whatever its size."""
     advertised_min: int | None = None
     """The lowest version in ApiVersions, where that is lower than the lowest one served."""
+    forwarded: bool = False
+    """Whether only the controller serves it, to which other brokers carry it; see `api.forwarding`."""
+    is_local: Callable[[Any], bool] | None = None
+    """Whether a request that would be forwarded concerns the broker it was sent to."""
+    internal: bool = False
+    """Whether it is for other brokers: clients do not see it in ApiVersions."""
 
     @property
     def name(self) -> str:
-        return TABLE[self.key].name
+        return ENTRIES[self.key].name
 
 
 class BoundApi:
@@ -89,7 +102,7 @@ class BoundApi:
     )
 
     def __init__(self, api: Api, counters: RequestCounters) -> None:
-        entry = TABLE[api.key]
+        entry = ENTRIES[api.key]
         decode, encode = api.decode, api.encode
         self.write: Callable[[Any, Any, int], None] | None = None
         """Writes a response into a writer, where the generated codec does it: a long one can then be sliced."""
@@ -139,9 +152,10 @@ class Registry:
             bound = self._bound[key] = BoundApi(self.apis[key], self.counters)
         return bound
 
-    def advertised(self) -> list[tuple[int, int, int]]:
-        """Key, lowest and highest version of every API, for ApiVersions."""
+    def advertised(self, *, internal: bool = False) -> list[tuple[int, int, int]]:
+        """Key, lowest and highest version of every API, for ApiVersions; with `internal` of those for brokers too."""
         return [
             (key, api.versions.start if api.advertised_min is None else api.advertised_min, api.versions[-1])
             for key, api in sorted(self.apis.items())
+            if internal or not api.internal
         ]

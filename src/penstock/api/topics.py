@@ -37,9 +37,9 @@ class Topics:
 
     def apis(self) -> tuple[Api, ...]:
         return (
-            Api(key=19, versions=range(2, 8), handle=self.create_topics),
-            Api(key=20, versions=range(1, 7), handle=self.delete_topics),
-            Api(key=37, versions=range(4), handle=self.create_partitions),
+            Api(key=19, versions=range(2, 8), handle=self.create_topics, forwarded=True),
+            Api(key=20, versions=range(1, 7), handle=self.delete_topics, forwarded=True),
+            Api(key=37, versions=range(4), handle=self.create_partitions, forwarded=True),
         )
 
     @in_turns
@@ -48,7 +48,9 @@ class Topics:
         wanted = [topic for topic in request.topics if times[topic.name] == 1]
         try:
             outcomes = await self._controller.create_topics(
-                [new_topic(topic) for topic in wanted], validate_only=request.validate_only
+                [new_topic(topic) for topic in wanted],
+                validate_only=request.validate_only,
+                wait_ms=request.timeout_ms,
             )
         except BrokerError as error:
             outcomes = (error,) * len(wanted)
@@ -95,8 +97,26 @@ class Topics:
             asked = request.topics
         results: list[gone.DeletableTopicResult] = []
         wanted = self._deletable(asked, results)
+        if results:
+            # A refusal needs a current image, as a deletion does.
+            try:
+                await self._controller.confirm()
+            except BrokerError as error:
+                return gone.Response(
+                    responses=[
+                        gone.DeletableTopicResult(
+                            name=topic.name,
+                            topic_id=topic.topic_id,
+                            error_code=error.code,
+                            error_message=error.wire_message,
+                        )
+                        for topic in asked
+                    ]
+                )
+            results = []
+            wanted = self._deletable(asked, results)
         try:
-            outcomes = await self._controller.delete_topics([key for key, _ in wanted])
+            outcomes = await self._controller.delete_topics([key for key, _ in wanted], wait_ms=request.timeout_ms)
         except BrokerError as error:
             outcomes = (error,) * len(wanted)
         for (_, result), outcome in zip(wanted, outcomes, strict=True):
@@ -147,7 +167,9 @@ class Topics:
             if self._turns.spent():
                 await self._turns.pause()
         try:
-            outcomes = await self._controller.grow_topics(growths, validate_only=request.validate_only)
+            outcomes = await self._controller.grow_topics(
+                growths, validate_only=request.validate_only, wait_ms=request.timeout_ms
+            )
         except BrokerError as error:
             outcomes = (error,) * len(wanted)
         repeated = InvalidRequest("Duplicate topic name.")

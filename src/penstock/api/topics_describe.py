@@ -12,7 +12,7 @@ from penstock.api.registry import Api, RequestContext
 from penstock.controller.controller import Controller
 from penstock.metadata.live_config import LiveConfig
 from penstock.model.generated_errors import InvalidRequest, UnknownTopicOrPartition
-from penstock.model.topic import PartitionState, TopicState
+from penstock.model.topic import NO_LEADER, PartitionState, TopicState
 from penstock.model.turns import Turns
 from penstock.wire.api import describe_topic_partitions as gen
 
@@ -39,7 +39,7 @@ class TopicsDescribe:
                 return refused(request)
             names = {name for name in names if name >= cursor.topic_name}
         page = Page(
-            Reach(self._image.brokers.values(), context.connection.listener),
+            Reach(self._image.live_brokers(), context.connection.listener),
             # At least one, or a client with a limit of 0 would request the same page for ever.
             room=max(1, min(request.response_partition_limit, self._config.current.max_request_partition_size_limit)),
         )
@@ -104,7 +104,7 @@ class Page:
             replica_nodes=seen.replica_nodes,
             isr_nodes=seen.isr_nodes,
             eligible_leader_replicas=list(state.eligible_leader_replicas),
-            last_known_elr=[],
+            last_known_elr=[] if state.last_known_leader == NO_LEADER else [state.last_known_leader],
             offline_replicas=seen.offline_replicas,
         )
 

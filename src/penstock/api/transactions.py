@@ -25,11 +25,12 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    NotCoordinator,
     OperationNotAttempted,
     TransactionAbortable,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import ProducerEpoch, ProducerId, TopicPartition
+from penstock.model.ids import CoordinatorEpoch, ProducerEpoch, ProducerId, TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.model.turns import Turns
 from penstock.partition.producers import NO_SEQUENCE
@@ -44,6 +45,7 @@ from penstock.transactions.commands import (
 from penstock.transactions.old_clients import FENCED_FROM, error_for_version
 from penstock.transactions.service import TxnCoordinatorService
 from penstock.transactions.state import BUMPING_VERSION, FIRST_VERSION
+from penstock.wire import add_partitions_to_txn as broker_api
 from penstock.wire.api import add_offsets_to_txn as offsets_api
 from penstock.wire.api import add_partitions_to_txn as add_api
 from penstock.wire.api import end_txn as end_api
@@ -88,7 +90,7 @@ class Transactions:
 
     def apis(self) -> tuple[Api, ...]:
         return (
-            Api(key=24, versions=range(6), handle=self.add_partitions),
+            Api(key=24, versions=range(6), handle=self.add_partitions, decode=broker_api.decode_request),
             Api(key=25, versions=range(5), handle=self.add_offsets),
             Api(key=26, versions=range(6), handle=self.end),
             Api(key=28, versions=range(6), handle=self.commit_offsets),
@@ -151,10 +153,17 @@ class Transactions:
             every = range(len(transactions))
             return add_api.Response(results_by_transaction=each(every, result, at_once_max=RESULTS_AT_ONCE_MAX))
 
-        return after(Deferred.all([await self._add_one(transaction) for transaction in transactions]), respond)
+        assert isinstance(request, broker_api.Request), "a request of brokers"
+        added = [
+            await self._add_one(transaction, CoordinatorEpoch(epoch))
+            for transaction, epoch in zip(transactions, request.coordinator_epochs, strict=True)
+        ]
+        return after(Deferred.all(added), respond)
 
-    async def _add_one(self, transaction: add_api.AddPartitionsToTxnTransaction) -> Eventual[CodeOf]:
-        """Add or verify the partitions of one transaction."""
+    async def _add_one(
+        self, transaction: add_api.AddPartitionsToTxnTransaction, epoch_min: CoordinatorEpoch
+    ) -> Eventual[CodeOf]:
+        """Add or verify the partitions of one transaction. A coordinator before `epoch_min` is not the one asked."""
         partitions, unknown = await self._named(transaction.topics)
 
         def codes(result: Result) -> CodeOf:
@@ -176,11 +185,16 @@ class Transactions:
             "epoch": transaction.producer_epoch,
             "partitions": partitions,
         }
-        command = (
-            VerifyPartitions(**producer)
-            if transaction.verify_only
-            else AddPartitions(**producer, transaction_version=BUMPING_VERSION)
-        )
+        try:
+            coordinator = self._coordinators.of(transaction.transactional_id)
+            if coordinator.epoch < epoch_min:
+                raise NotCoordinator()
+            if transaction.verify_only:
+                # As `LocalVerifier` does, without waiting for earlier commands: verifications must not be held up.
+                return codes(PartitionsVerified(missing=coordinator.shard().missing(VerifyPartitions(**producer))))
+        except BrokerError as error:
+            return codes(error)
+        command = AddPartitions(**producer, transaction_version=BUMPING_VERSION)
         return submit(self._coordinators, transaction.transactional_id, command, codes)
 
     def _exists(self, tp: TopicPartition) -> bool:

@@ -6,18 +6,24 @@ from typing import Protocol
 
 from penstock.api.absent import Absent
 from penstock.api.admin_log import AdminLog
+from penstock.api.brokers import Brokers
 from penstock.api.cluster import Cluster
 from penstock.api.configs import Configs
 from penstock.api.consumer_groups import ConsumerGroups
 from penstock.api.coordinator import Coordinators
+from penstock.api.features import Features
 from penstock.api.fetch import Fetch
+from penstock.api.forwarding import Envelopes, Forwarding
 from penstock.api.group_offsets import GroupOffsets
 from penstock.api.groups import Groups
+from penstock.api.inter_broker import InterBroker
+from penstock.api.leader_hints import LeaderHints
 from penstock.api.log_dirs import LogDirs
 from penstock.api.offsets import Offsets
 from penstock.api.produce import Produce
 from penstock.api.producer_ids import ProducerIdentities
 from penstock.api.quotas import ClientQuotas
+from penstock.api.redirects import Redirects
 from penstock.api.registry import Api
 from penstock.api.topics import Topics
 from penstock.api.topics_describe import TopicsDescribe
@@ -47,11 +53,25 @@ def every_api(parts: Parts) -> tuple[Api, ...]:
         *of_the_cluster(parts, changes),
         *of_coordinators(parts, verification),
     )
-    return tuple(changes.logged(api) for family in families for api in family.apis())
+    served = tuple(changes.logged(api) for family in families for api in family.apis())
+    forwarding = Forwarding(controller=parts.controller, client=parts.controller_client)
+    return (*map(forwarding.forwarded, served), *of_brokers(parts, served))
+
+
+def of_brokers(parts: Parts, served: tuple[Api, ...]) -> tuple[Api, ...]:
+    """What only brokers request of each other."""
+    requests = InterBroker(parts.controller_requests).apis()
+    envelopes = Envelopes(
+        controller=parts.controller,
+        catalog=parts.ground.catalog,
+        rows={api.key: api for api in (*served, *requests) if api.forwarded or api.internal},
+    )
+    return (*requests, *envelopes.apis(), *Redirects(parts.redirects).apis())
 
 
 def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...]:
     ground = parts.ground
+    hints = LeaderHints(ground.catalog.image)
     return (
         Produce(
             replicas=parts.replicas,
@@ -60,6 +80,8 @@ def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...
             traffic=ground.traffic,
             verification=verification,
             turns=parts.turns,
+            hints=hints,
+            redirects=parts.redirects,
         ),
         Fetch(
             fetches=parts.fetches,
@@ -69,9 +91,10 @@ def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...
             quotas=ground.quotas,
             traffic=ground.traffic,
             turns=parts.turns,
+            hints=hints,
         ),
         Offsets(replicas=parts.replicas, threads=ground.threads.executor, turns=parts.turns),
-        TopicsRecords(replicas=parts.replicas, turns=parts.turns),
+        TopicsRecords(replicas=parts.replicas, timers=parts.timers, turns=parts.turns),
         ProducerIdentities(producer_ids=parts.producer_ids, coordinators=parts.transactions),
     )
 
@@ -79,14 +102,16 @@ def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...
 def of_the_cluster(parts: Parts, changes: AdminLog) -> tuple[Family, ...]:
     controller, live = parts.controller, parts.ground.live
     return (
-        Cluster(controller=controller, config=live, changes=changes),
+        Cluster(controller=parts.controller_client, config=live, changes=changes),
         Topics(controller=controller, config=live, turns=parts.turns),
         TopicsDescribe(controller=controller, config=live, turns=parts.turns),
         TopicsReplicas(controller=controller, turns=parts.turns),
         Configs(controller=controller, config=live, levels=parts.ground.levels),
         ClientQuotas(controller=controller, turns=parts.turns),
-        LogDirs(moving=parts.moving, store=parts.ground.logs, turns=parts.turns),
-        Absent(controller=controller),
+        LogDirs(moving=parts.moving, store=parts.ground.logs, turns=parts.turns, config=parts.ground.settings),
+        Brokers(controller=controller),
+        Features(controller=controller),
+        Absent(),
     )
 
 

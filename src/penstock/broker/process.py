@@ -1,7 +1,8 @@
 """The broker's process: flags, settings, logs, signals, exit codes. What runs in it is `penstock.broker.wiring`.
 
 python -m penstock.broker --listen HOST:PORT --data DIR [--config FILE] [--set KEY=VALUE]... [--insecure-listen]
-                          [--log-level LEVEL] [--log-format FORMAT]
+                          [--log-level LEVEL] [--log-format FORMAT] [--zookeeper HOST:PORT[,HOST:PORT...][/path]]
+                          [--processes N]
 """
 
 from __future__ import annotations
@@ -10,28 +11,33 @@ import argparse
 import asyncio
 import gc
 import os
-import signal
 import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import penstock
-from penstock.broker.descriptors import divide, raise_limit
-from penstock.broker.wiring import Broker
+from penstock.broker.siblings import PROCESSES_MAX
+from penstock.broker.stopping import stop_signals
+from penstock.broker.stores import store_source
 from penstock.config.broker import BrokerConfig
 from penstock.config.load import ConfigFault, load
 from penstock.config.network import Endpoint, is_loopback
-from penstock.metadata.embedded import EmbeddedSource, StoreDamaged, StoreInUse
+from penstock.metadata.embedded import StoreDamaged, StoreInUse
 from penstock.metadata.store import StoreUnavailable
 from penstock.model.clock import SystemClock, SystemRandomness
 from penstock.model.threads import ThreadPool
-from penstock.net.sockets import SocketNetwork
 from penstock.observe.log import LEVELS, Levels, LogFormat, configure, logger
 from penstock.observe.log_queue import QueuedStream
 from penstock.storage.directories import StartRefused
 from penstock.storage.disk import RealDisk
+
+if TYPE_CHECKING:
+    # A process that supervises brokers has none of their code.
+    from penstock.broker.supervisor import SupervisorLink
+    from penstock.broker.wiring import Broker
 
 BACKGROUND_THREADS_MIN = 4
 EXIT_FAILED = 1
@@ -56,16 +62,27 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m penstock.broker", description="Run one broker in this process.")
     parser.add_argument("--listen", metavar="HOST:PORT", help="where to listen")
     parser.add_argument("--data", metavar="DIR", help="where the data is kept")
+    parser.add_argument("--zookeeper", metavar="HOST:PORT,.../PATH", help="where the metadata of a cluster is kept")
     parser.add_argument("--config", metavar="FILE", type=Path, help="TOML, or Kafka's server.properties")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a setting")
     parser.add_argument("--insecure-listen", action="store_true", help="allow an open listener that others can reach")
     parser.add_argument("--log-level", choices=LEVELS, help="from which level on events are logged")
     parser.add_argument("--log-format", choices=[each.value for each in LogFormat], help="how events are logged")
+    parser.add_argument("--processes", metavar="N", type=_processes, default=1, help="run N brokers, each a process")
+    # What a supervisor gives to its children.
+    parser.add_argument("--metadata-socket", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--supervisor-fd", type=int, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
 
-def settings(flags: argparse.Namespace) -> BrokerConfig:
-    """The settings that flags, environment and file give together; `Refused` where a broker cannot run with them."""
+def _processes(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) not in range(1, PROCESSES_MAX + 1):
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 to {PROCESSES_MAX}")
+    return int(text)
+
+
+def given_settings(flags: argparse.Namespace) -> dict[str, str]:
+    """The settings that flags give."""
     given: dict[str, str] = {}
     if flags.listen is not None:
         given["listeners"] = f"PLAINTEXT://{flags.listen}"
@@ -74,6 +91,8 @@ def settings(flags: argparse.Namespace) -> BrokerConfig:
         if not data or "," in data or data != data.strip():
             raise Refused(f"--data {data!r} is not one directory: say --set log.dirs=DIR,DIR for several")
         given["log.dirs"] = data
+    if flags.zookeeper is not None:
+        given["zookeeper.connect"] = flags.zookeeper
     if flags.insecure_listen:
         given["insecure.listen"] = "true"
     if flags.log_level is not None:
@@ -85,8 +104,13 @@ def settings(flags: argparse.Namespace) -> BrokerConfig:
         if not equals:
             raise Refused(f"--set {item}: a setting is KEY=VALUE")
         given[name.strip()] = value.strip()
+    return given
+
+
+def settings(flags: argparse.Namespace) -> BrokerConfig:
+    """The settings that flags, environment and file give together; `Refused` where a broker cannot run with them."""
     try:
-        config = load(file=flags.config, env=os.environ, flags=given)
+        config = load(file=flags.config, env=os.environ, flags=given_settings(flags))
     except ConfigFault as fault:
         raise Refused(str(fault)) from None
     for endpoint in config.endpoints:
@@ -110,18 +134,13 @@ def reached_by_others(endpoint: Endpoint) -> bool:
     return not all(is_loopback(str(address[0])) for *_, address in found)
 
 
-def stop_signals() -> tuple[signal.Signals, ...]:
-    """Signals that stop the broker cleanly: also SIGHUP of a closing terminal, unless nohup made it ignored."""
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        return signal.SIGTERM, signal.SIGINT
-    return signal.SIGTERM, signal.SIGINT, signal.SIGHUP
-
-
-async def run(broker: Broker) -> None:
+async def run(broker: Broker, supervisor: SupervisorLink | None) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in stop_signals():
         loop.add_signal_handler(number, stop.set)
+    if supervisor is not None:
+        supervisor.follow(stop)
     sys.setswitchinterval(SWITCH_S)
     gc.collect()
     gc.freeze()
@@ -129,14 +148,14 @@ async def run(broker: Broker) -> None:
     await broker.serve(stop)
 
 
-def run_loop(broker: Broker) -> None:
+def run_loop(broker: Broker, supervisor: SupervisorLink | None) -> None:
     """On uvloop where it is installed, else on asyncio's own loop."""
     try:
         import uvloop
     except ImportError:
-        asyncio.run(run(broker))
+        asyncio.run(run(broker, supervisor))
     else:
-        uvloop.run(run(broker))
+        uvloop.run(run(broker, supervisor))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -149,16 +168,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Refused as reason:
         print(f"penstock: {reason}", file=sys.stderr)
         return EXIT_USAGE
+    if flags.processes > 1:
+        from penstock.broker.several import run_several
+
+        return run_several(config, flags.processes, given_settings(flags), flags.config)
     lines = QueuedStream(sys.stderr)
     levels = configure(level=config.log_level, log_format=LogFormat(config.log_format), stream=lines)
     try:
-        return run_broker(config, levels)
+        return run_broker(config, levels, flags)
     finally:
         lines.drain()
 
 
-def run_broker(config: BrokerConfig, levels: Levels) -> int:
+def run_broker(config: BrokerConfig, levels: Levels, flags: argparse.Namespace) -> int:
     """Run until a signal stops it; the exit code."""
+    from penstock.broker.descriptors import divide, raise_limit
+    from penstock.broker.supervisor import SupervisorLink
+    from penstock.broker.wiring import Broker
+    from penstock.net.sockets import SocketNetwork
+
     log = logger("broker")
     for warning in config.warnings:
         log.warning("setting_without_effect", detail=warning)
@@ -166,20 +194,24 @@ def run_broker(config: BrokerConfig, levels: Levels) -> int:
     budget = divide(raise_limit(), log_files_wanted=config.log_files_open_max)
     log.info("descriptors", **asdict(budget))
     os.umask(PRIVATE_UMASK)
-    broker = Broker(
-        config,
-        disk=RealDisk(),
-        threads=ThreadPool(max(config.background_threads, BACKGROUND_THREADS_MIN)),
-        network=SocketNetwork(),
-        store=EmbeddedSource(Path(config.data_directories[0])),
-        clock=SystemClock(),
-        randomness=SystemRandomness(),
-        log=log,
-        levels=levels,
-        descriptors=budget,
-    )
+    clock = SystemClock()
+    supervisor = None if flags.supervisor_fd is None else SupervisorLink(flags.supervisor_fd)
     try:
-        run_loop(broker)
+        broker = Broker(
+            config,
+            disk=RealDisk(),
+            threads=ThreadPool(max(config.background_threads, BACKGROUND_THREADS_MIN)),
+            network=SocketNetwork(),
+            store=store_source(config, flags.metadata_socket, clock=clock, log=log),
+            clock=clock,
+            randomness=SystemRandomness(),
+            log=log,
+            levels=levels,
+            descriptors=budget,
+        )
+        if supervisor is not None:
+            broker.on_ready = supervisor.ready
+        run_loop(broker, supervisor)
     except (StartRefused, StoreInUse, StoreDamaged, StoreUnavailable, OSError) as reason:
         log.error("start_refused", reason=str(reason))
         return EXIT_FAILED

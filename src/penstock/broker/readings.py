@@ -43,7 +43,7 @@ class Readings:
     def brokers(self) -> list[BrokerView]:
         return [
             BrokerView(broker.broker_id, f"{endpoint.host}:{endpoint.port}")
-            for broker in self._image.brokers.values()
+            for broker in self._image.live_brokers()
             for endpoint in broker.endpoints[:1]
         ]
 

@@ -25,7 +25,7 @@ from penstock.model.clock import Clock, SystemClock, SystemRandomness
 from penstock.model.threads import ThreadPool
 from penstock.net.connection import Connection, ConnectionLimits
 from penstock.net.frame_memory import FrameMemory
-from penstock.net.sockets import SocketTransport
+from penstock.net.sockets import SocketNetwork, SocketTransport
 from penstock.net.turns import Turns
 from penstock.observe.counters import StorageCounters, TopicTraffic
 from penstock.observe.log import logger
@@ -81,14 +81,15 @@ class World:
             config=ground.settings,
             epoch_version=elected.epoch_version,
         )
+        await controller.reconcile()
         parts = make_parts(ground, controller, store)
         parts.begin()
         return cls(store, parts)
 
-    async def ask(self, key: int, request: Any, version: int | None = None) -> Any:
-        """The response as a client of that version reads it; by default, of the highest version."""
+    async def ask(self, key: int, request: Any, version: int | None = None, codec: Any = None) -> Any:
+        """The response as a client of that version and codec reads it; by default, of the highest version."""
         api = self.apis[key]
-        codec = importlib.import_module(f"penstock.wire.api.{TABLE[key].module}")
+        codec = codec or importlib.import_module(f"penstock.wire.api.{TABLE[key].module}")
         version = api.versions[-1] if version is None else version
         assert version in api.versions
         context = RequestContext(self.connection, key, version, 1, "test", NOW_MS)
@@ -120,6 +121,7 @@ def ground_on(directory: Path, config: BrokerConfig, clock: Clock) -> Ground:
         clock=clock,
         randomness=randomness,
         threads=threads,
+        network=SocketNetwork(),
         log=log,
         quotas=ClientQuotas(config.quota_window_num, config.quota_window_size_seconds * 1000),
         traffic=TopicTraffic(),

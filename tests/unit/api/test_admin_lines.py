@@ -11,6 +11,7 @@ from penstock.api.admin_log import (
     HIDDEN,
     AdminLog,
     configs_replaced,
+    features_updated,
     groups_deleted,
     markers_written,
     members_removed,
@@ -31,6 +32,7 @@ from penstock.wire.api import (
     delete_groups,
     leave_group,
     offset_delete,
+    update_features,
     write_txn_markers,
 )
 from penstock.wire.commit import CommitRequest
@@ -40,6 +42,18 @@ REFUSED = 42
 
 def lines(changes: Any, request: Any, response: Any) -> list[Any]:
     return [line for line in changes(request, response) if line is not None]
+
+
+def test_a_version_that_an_operator_finalized_is_logged_and_no_trial_of_it() -> None:
+    wanted = update_features.FeatureUpdateKey(feature="penstock.version", max_version_level=2)
+    request = update_features.Request(feature_updates=[wanted])
+    trial = update_features.Request(feature_updates=[wanted], validate_only=True)
+
+    assert lines(features_updated, request, update_features.Response()) == [
+        ("feature_updated", {"feature": "penstock.version", "level": 2})
+    ]
+    assert not lines(features_updated, trial, update_features.Response())
+    assert not lines(features_updated, request, update_features.Response(error_code=REFUSED))
 
 
 def test_a_transaction_that_an_operator_ended_is_logged_with_its_partitions() -> None:

@@ -18,9 +18,10 @@ from penstock.wire.api import (
     delete_topics,
     incremental_alter_configs,
     metadata,
+    write_txn_markers,
 )
 
-METADATA, CREATE, DELETE, DELETE_RECORDS, GROW, ALTER, QUOTAS = 3, 19, 20, 21, 37, 44, 49
+METADATA, CREATE, DELETE, DELETE_RECORDS, MARKERS, GROW, ALTER, QUOTAS = 3, 19, 20, 21, 27, 37, 44, 49
 TOPIC, BROKER_LOGGER = 2, 8
 WHO = {"user": "ANONYMOUS", "client_id": "test", "peer": "127.0.0.1:1"}
 
@@ -156,5 +157,20 @@ def test_a_large_request_is_logged_in_part(tmp_path: Path) -> None:
         assert len(logged) == LINES_PER_REQUEST_MAX + 1
         assert logged[-1] == ("more_of_the_same_request", {"lines": 5})
         assert truncated["log_starts"][ITEMS_PER_LINE_MAX:] == ["and 30 more"]
+
+    in_world(tmp_path, act)
+
+
+@pytest.mark.parametrize(("software", "logged"), [("penstock-broker", False), ("penstock-cli", True)])
+def test_a_marker_is_logged_where_an_operator_wrote_it(tmp_path: Path, software: str, logged: bool) -> None:
+    async def act(world: World) -> None:
+        await world.ask(CREATE, create("t"))
+        topic = write_txn_markers.WritableTxnMarkerTopic(name="t", partition_indexes=[0])
+        marker = write_txn_markers.WritableTxnMarker(producer_id=7, transaction_result=False, topics=[topic])
+        world.connection.software = (software, "1")
+
+        lines = await lines_of(world, MARKERS, write_txn_markers.Request(markers=[marker]))
+
+        assert [event for event, _ in lines] == ["txn_aborted_by_operator"] * logged
 
     in_world(tmp_path, act)

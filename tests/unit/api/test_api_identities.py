@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from api_world import World, in_world
+from api_world import LISTENER, World, in_world
 
+from penstock.metadata.records import Admission, BrokerEndpoint, BrokerState
 from penstock.model.generated_errors import (
     BrokerIdNotRegistered,
+    CoordinatorNotAvailable,
     DelegationTokenRequestNotAllowed,
     DuplicateResource,
     IllegalSaslState,
@@ -20,6 +23,7 @@ from penstock.model.generated_errors import (
     ResourceNotFound,
     SecurityDisabled,
 )
+from penstock.model.topic import GROUP_OFFSETS_TOPIC, NO_LEADER, TRANSACTION_STATE_TOPIC
 from penstock.wire.api import (
     create_acls,
     create_delegation_token,
@@ -41,6 +45,7 @@ from penstock.wire.api import (
 
 FIND_COORDINATOR, INIT_PRODUCER_ID = 10, 22
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+OTHER = 2
 SHARE_KEY = f"g:{urlsafe_b64encode(bytes(range(16))).decode().rstrip('=')}:0"
 
 
@@ -80,6 +85,72 @@ def test_an_invalid_key_has_no_coordinator(tmp_path: Path, kind: int, key: str, 
         assert (found.error_code, found.node_id) == (error, -1 if error else 1)
         single = await world.ask(FIND_COORDINATOR, find_coordinator.Request(key=key, key_type=kind), 3)
         assert (single.error_code, single.port) == (error, -1 if error else 9092)
+
+    in_world(tmp_path, act)
+
+
+def register_other(world: World, *, admitted: bool) -> None:
+    image = world.catalog.image
+    endpoint = BrokerEndpoint(listener=LISTENER, host="other.example", port=9093)
+    image.brokers[OTHER] = BrokerState(broker_id=OTHER, endpoints=(endpoint,), rack=None, epoch=7)
+    image.admissions[OTHER] = Admission(broker_id=OTHER, epoch=7 if admitted else 6, directories=())
+
+
+def led_by(world: World, topic: str, leader: int) -> None:
+    """Every partition of a topic has another leader."""
+    image = world.catalog.image
+    state = image.topics[topic]
+    partitions = tuple(replace(each, leader=leader, replicas=(OTHER, 1)) for each in state.partitions)
+    image.topics[topic] = replace(state, partitions=partitions)
+
+
+@pytest.mark.parametrize(
+    ("kind", "topic", "version"),
+    [
+        *((GROUP, GROUP_OFFSETS_TOPIC, version) for version in range(7)),
+        *((TRANSACTION, TRANSACTION_STATE_TOPIC, version) for version in range(1, 7)),
+    ],
+)
+def test_the_coordinator_is_the_live_leader_of_the_key_s_partition(
+    tmp_path: Path, kind: int, topic: str, version: int
+) -> None:
+    async def act(world: World) -> None:
+        async def found() -> Any:
+            if version < 4:
+                return await world.ask(FIND_COORDINATOR, find_coordinator.Request(key="k", key_type=kind), version)
+            request = find_coordinator.Request(key_type=kind, coordinator_keys=["k"])
+            return (await world.ask(FIND_COORDINATOR, request, version)).coordinators[0]
+
+        await found()
+        register_other(world, admitted=True)
+        led_by(world, topic, OTHER)
+        here = await found()
+        assert (here.error_code, here.node_id, here.host, here.port) == (0, OTHER, "other.example", 9093)
+
+        register_other(world, admitted=False)
+        fenced = await found()
+        assert (fenced.error_code, fenced.node_id, fenced.port) == (CoordinatorNotAvailable.code, -1, -1)
+
+        del world.catalog.image.brokers[OTHER]
+        assert (await found()).error_code == CoordinatorNotAvailable.code
+        led_by(world, topic, NO_LEADER)
+        assert (await found()).error_code == CoordinatorNotAvailable.code
+
+    in_world(tmp_path, act)
+
+
+def test_share_partitions_are_spread_over_live_brokers(tmp_path: Path) -> None:
+    async def act(world: World) -> None:
+        keys = [SHARE_KEY.replace("g:", f"g{at}:") for at in range(20)]
+        request = find_coordinator.Request(key_type=SHARE, coordinator_keys=keys)
+
+        register_other(world, admitted=True)
+        both = (await world.ask(FIND_COORDINATOR, request)).coordinators
+        register_other(world, admitted=False)
+        alone = (await world.ask(FIND_COORDINATOR, request)).coordinators
+
+        assert {found.node_id for found in both} == {1, OTHER}
+        assert {found.node_id for found in alone} == {1}
 
     in_world(tmp_path, act)
 

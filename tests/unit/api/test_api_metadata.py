@@ -211,6 +211,7 @@ def test_a_leader_without_the_clients_listener_is_listener_not_found(tmp_path: P
         await make(world, "a")
         path = broker_path(1)
         await world.store.multi([Delete(path), Create(path, pack_broker(hidden), ephemeral=True)])
+        await world.controller.reconcile()
         (newer,) = (await world.ask(METADATA, named("a"), 6)).topics[0].partitions
         (older,) = (await world.ask(METADATA, named("a"), 5)).topics[0].partitions
         assert (newer.error_code, older.error_code) == (ListenerNotFound.code, LeaderNotAvailable.code)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from tests.unit.eventual import deliver
 from tests.unit.partition.rig import Rig, batch, topic
 
+from penstock.api.leader_hints import LeaderHints
 from penstock.api.produce import Produce
+from penstock.metadata.image import MetadataImage
 from penstock.model.deferred import Deferred
 from penstock.model.generated_errors import RequestTimedOut
+from penstock.model.timers import Timer
 from penstock.observe.counters import TopicTraffic
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.wire.produce import ProduceRequest
@@ -46,12 +51,13 @@ class Producing:
             traffic=TopicTraffic(),
             verification=None,  # type: ignore[arg-type]
             turns=self.rig.turns,
+            hints=LeaderHints(MetadataImage()),
         )
         self.replicas = [self.rig.replica(partition=partition) for partition in range(2)]
 
-    def send(self, *, acks: int = -1) -> tuple[Deferred[Any], list[Any]]:
+    def send(self, *, acks: int = -1, partitions: int = 2) -> tuple[Deferred[Any], list[Any]]:
         """Send one batch to each partition; returns the deferred response, and the list it is delivered to."""
-        batches = [(at, memoryview(batch(b"x"))) for at in range(2)]
+        batches = [(at, memoryview(batch(b"x"))) for at in range(partitions)]
         request = ProduceRequest(None, acks, TIMEOUT_MS, [("orders", None, batches)])
         pending = self._produce.handle(Context(self.rig.clock.ms), request)
         assert isinstance(pending, Deferred)
@@ -104,6 +110,41 @@ def test_a_request_whose_client_disconnects_leaves_no_waiter_and_no_timer() -> N
         assert not any(responses for _, responses in sent)
 
     run(act)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("timed_out", [False, True])
+def test_a_request_leaves_nothing_to_the_garbage_collector(partitions: int, timed_out: bool) -> None:
+    """Collections of what acknowledgements left were a third of a leader's time."""
+
+    async def act(producing: Producing) -> None:
+        for _ in range(REQUESTS):
+            _, responses = producing.send(partitions=partitions)
+            if timed_out:
+                producing.rig.loop.pass_ms(2 * TIMEOUT_MS)
+            producing.rig.flush()
+            producing.rig.flush()
+            await asyncio.sleep(0)
+            assert len(responses) == 1
+
+    with uncollected() as garbage:
+        run(act)
+    assert not [found for found in garbage if isinstance(found, Deferred | Timer)]
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[list[object]]:
+    """What is left to the collector meanwhile, once the block has ended."""
+    gc.collect()
+    found: list[object] = []
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        yield found
+        gc.collect()
+        found.extend(gc.garbage)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
 
 
 def test_requests_after_one_that_timed_out_are_acknowledged_when_the_disk_is_back() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from penstock.model.generated_errors import (
     ElectionNotNeeded,
     InvalidPartitions,
     InvalidReplicaAssignment,
+    InvalidReplicationFactor,
     InvalidRequest,
     LogDirNotFound,
     NoReassignmentInProgress,
@@ -24,6 +26,7 @@ from penstock.model.generated_errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from penstock.model.ids import BrokerId
 from penstock.model.topic import TopicState
 from penstock.wire.api import (
     alter_partition_reassignments,
@@ -349,7 +352,7 @@ def test_no_election_is_needed_where_the_one_replica_leads(tmp_path: Path) -> No
     in_world(tmp_path, act)
 
 
-def test_a_reassignment_can_only_name_the_existing_replica(tmp_path: Path) -> None:
+def test_a_reassignment_to_brokers_that_are_not_registered_is_refused(tmp_path: Path) -> None:
     def wanted(replicas: list[int] | None, topic: str = "a", index: int = 0) -> Any:
         partition = alter_partition_reassignments.ReassignablePartition(partition_index=index, replicas=replicas)
         topics = [alter_partition_reassignments.ReassignableTopic(name=topic, partitions=[partition])]
@@ -370,5 +373,53 @@ def test_a_reassignment_can_only_name_the_existing_replica(tmp_path: Path) -> No
             assert result.error_code == error
         listed = await world.ask(LIST_REASSIGNMENTS, list_partition_reassignments.Request(topics=None))
         assert (listed.error_code, listed.topics) == (0, [])
+
+    in_world(tmp_path, act)
+
+
+def test_a_reassignment_is_listed_until_it_is_cancelled(tmp_path: Path) -> None:
+    def wanted(*replicas: int, allow: bool = True) -> Any:
+        partition = alter_partition_reassignments.ReassignablePartition(
+            partition_index=0, replicas=list(replicas) or None
+        )
+        topics = [alter_partition_reassignments.ReassignableTopic(name="a", partitions=[partition])]
+        return alter_partition_reassignments.Request(topics=topics, allow_replication_factor_change=allow)
+
+    def listing(*indexes: int) -> Any:
+        topic = list_partition_reassignments.ListPartitionReassignmentsTopics
+        return list_partition_reassignments.Request(
+            topics=[topic(name="a", partition_indexes=list(indexes)), topic(name="missing", partition_indexes=[0])]
+        )
+
+    async def act(world: World) -> None:
+        await make(world, "a")
+        image = world.controller.image
+        image.brokers[BrokerId(2)] = replace(image.brokers[BrokerId(1)], broker_id=BrokerId(2))
+
+        refused = await world.ask(ALTER_REASSIGNMENTS, wanted(1, 2, allow=False))
+        (result,) = refused.responses[0].partitions
+        assert (result.error_code, result.error_message) == (
+            InvalidReplicationFactor.code,
+            "The replication factor is changed from 1 to 2",
+        )
+        assert refused.allow_replication_factor_change is False
+
+        begun = await world.ask(ALTER_REASSIGNMENTS, wanted(2, 1))
+        assert [each.error_code for each in begun.responses[0].partitions] == [0]
+        for request in (list_partition_reassignments.Request(topics=None), listing(0, 7)):
+            (topic,) = (await world.ask(LIST_REASSIGNMENTS, request)).topics
+            (found,) = topic.partitions
+            assert (topic.name, found.replicas, found.adding_replicas, found.removing_replicas) == (
+                "a",
+                [2, 1],
+                [2],
+                [],
+            )
+        assert (await world.ask(LIST_REASSIGNMENTS, listing(7))).topics == []
+
+        cancelled = await world.ask(ALTER_REASSIGNMENTS, wanted())
+        assert [each.error_code for each in cancelled.responses[0].partitions] == [0]
+        assert (await world.ask(LIST_REASSIGNMENTS, listing(0))).topics == []
+        assert image.topics["a"].partitions[0].replicas == (1,)
 
     in_world(tmp_path, act)

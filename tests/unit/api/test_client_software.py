@@ -22,7 +22,7 @@ def software_after(version: int, name: str, software_version: str) -> tuple[str,
         with ours, theirs:
             connection = connection_on(ours)
             request = api_versions.Request(client_software_name=name, client_software_version=software_version)
-            ApiVersions(list).handle(RequestContext(connection, 18, version, 1, "test", NOW_MS), request)
+            ApiVersions(lambda _: []).handle(RequestContext(connection, 18, version, 1, "test", NOW_MS), request)
             return connection.software
 
     return asyncio.run(ask())

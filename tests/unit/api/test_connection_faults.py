@@ -189,7 +189,7 @@ class World:
             network=SocketNetwork(),
             serve=Dispatcher(
                 registry=Registry(self.handlers.apis(), counters),
-                api_versions=ApiVersions(list),
+                api_versions=ApiVersions(lambda _: []),
                 clock=SystemClock(),
                 on_bug=self.on_bug,
                 quotas=self.quotas,

@@ -54,7 +54,7 @@ class Served:
         connection = connection_on(world.sockets[0], Watched)
         assert isinstance(connection, Watched)
         self.connection = connection
-        api_versions = ApiVersions(lambda: registry.advertised())
+        api_versions = ApiVersions(lambda internal: registry.advertised(internal=internal))
         registry = Registry(tuple(world.apis.values()), RequestCounters({}, {}))
         self._dispatcher = Dispatcher(
             registry=registry,

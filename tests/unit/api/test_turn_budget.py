@@ -129,7 +129,7 @@ def dispatcher(world: World) -> Dispatcher:
     def bug(name: str, error: BaseException) -> None:
         raise AssertionError(f"{name} failed") from error
 
-    api_versions = ApiVersions(list)
+    api_versions = ApiVersions(lambda _: [])
     return Dispatcher(
         registry=Registry(world.apis.values(), RequestCounters({}, {})),
         api_versions=api_versions,

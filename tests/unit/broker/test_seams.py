@@ -47,7 +47,13 @@ ALLOWED = {
 }
 """Where each of these is used: the parts that a simulation replaces, and the HTTP pages, which it does not start."""
 
-REAL = ("penstock.broker.process", "penstock.metadata.embedded", "penstock.net.sockets", "penstock.observe.log_queue")
+REAL = (
+    "penstock.broker.process",
+    "penstock.metadata.embedded",
+    "penstock.metadata.shared",
+    "penstock.net.sockets",
+    "penstock.observe.log_queue",
+)
 """Parts of the operating system that only a process gives to its broker."""
 
 ORDERLESS = frozenset({"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"})

@@ -40,6 +40,8 @@ class NotedNetwork(SocketNetwork):
 class Unavailable:
     """A metadata store that cannot be opened."""
 
+    exclusive = True
+
     def exists(self) -> bool:
         return True
 
@@ -108,7 +110,7 @@ def test_a_start_that_fails_after_the_logs_are_loaded_releases_their_directories
 ) -> None:
     disk, network, notes = MemDisk(), NotedNetwork(), Notes()
 
-    async def unavailable(metadata: MetadataStore, broker: BrokerState) -> None:
+    async def unavailable(metadata: MetadataStore, broker: BrokerState, *, wait_s: float) -> None:
         raise StoreUnavailable("the metadata store cannot be written")
 
     async def refused_start() -> None:
