@@ -1,36 +1,37 @@
-"""`penstock demo`: a broker, a shop that sends orders and a Spark pipeline, live, and nothing left behind."""
+"""`penstock demo`: brokers, a shop that sends orders and a Spark pipeline, live, and nothing left behind."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.background import Background
 from penstock.cli.failure import failure_in_lines
 from penstock.cli.options import OutputFormat, OutputOption
 from penstock.cli.output import counted, note, show_done
 from penstock.cli.pipeline import DEEP_STACKS, need_spark, total_lag
 from penstock.cli.streams import stderr_to
 from penstock.client.admin import Admin
-from penstock.client.connection import Connection
+from penstock.client.connection import Connection, parse_addresses
 from penstock.client.positions import Beginning, PositionRange, resolve
 from penstock.client.reader import Reader
 from penstock.client.sender import Sender
 from penstock.model.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from penstock.cli.demo_cluster import BrokerLoss
     from pyspark_penstock.pipelines.registry import PipelineState
     from pyspark_penstock.pipelines.running import StopRequest
     from pyspark_penstock.pipelines.spec import PipelineSpec
@@ -38,11 +39,16 @@ if TYPE_CHECKING:
 ORDERS = "orders"
 WINDOWS = "orders-per-window"
 PARTITIONS = 2
+BROKERS_MAX = 9
+REPLICAS_MAX = 3
 WINDOW_SECONDS = 10
 WINDOWS_SQL = """
 SELECT date_format(window.start, 'HH:mm:ss') AS start, count(*) AS orders, sum(amount) AS amount
 FROM orders GROUP BY window(ordered_at, '10 seconds')
 """
+WATERMARK = "5 seconds"
+WATERMARK_OF_CLUSTER = "2 minutes"
+"""Orders for a partition without a leader come late, and must still be counted."""
 WINDOWS_SHOWN = 6
 BAR_WIDTH = 30
 TICK_SECONDS = 0.1
@@ -58,13 +64,26 @@ PRODUCTS = ("apple", "bread", "cheese", "dates", "eggs")
 def demo(
     seconds: Annotated[float | None, typer.Option("--seconds", min=1, help="End after this time; else Ctrl-C.")] = None,
     rate: Annotated[int, typer.Option("--rate", min=1, help="Orders a second.")] = 500,
+    brokers: Annotated[
+        int, typer.Option("--brokers", "-n", min=1, max=BROKERS_MAX, help="With 3 or more, one of them is killed.")
+    ] = 1,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """See a broker, orders and a pipeline with Spark live in the terminal.
 
+    With `--brokers 3` it is a cluster on ZooKeeper: the demo kills the leader of a partition, shows that another broker
+    takes over, starts it again, and counts at the end that no order is lost or doubled.
+
     Everything is in a temporary folder and removed at the end; the next demo removes the folder of a killed one.
     """
     need_spark()
+    from penstock.cli.demo_cluster import BROKERS_MIN, BrokerLoss, demo_cluster, need_cluster
+    from penstock.cli.dev_cluster import Interrupted
+
+    if 1 < brokers < BROKERS_MIN:
+        raise typer.BadParameter(f"{brokers} is not 1 and not {BROKERS_MIN} or more", param_hint="--brokers")
+    if brokers > 1:
+        need_cluster()
     from penstock.cli.demo_folder import make_folder, remove_leftovers
     from penstock.testing.broker_process import PenstockProcess
     from pyspark_penstock.pipelines.registry import Registry
@@ -85,11 +104,23 @@ def demo(
         request = undo.enter_context(stopped_by_signals())
         folder = make_folder()
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
-        note("starting a broker and Spark; Ctrl-C ends it all")
-        broker = undo.enter_context(PenstockProcess(within=folder))
-        where = Connection(bootstrap=broker.bootstrap)
+        servers = "a broker" if brokers == 1 else f"ZooKeeper, {brokers} brokers"
+        note(f"starting {servers} and Spark; Ctrl-C ends it all")
+        cluster = None if brokers == 1 else demo_cluster(folder, brokers)
+        try:
+            if cluster is None:
+                bootstrap = undo.enter_context(PenstockProcess(within=folder)).bootstrap
+            else:
+                bootstrap = undo.enter_context(cluster).bootstrap
+        except Interrupted:
+            note("stopped before it began; all of it is removed")
+            return
+        # A cluster has handled the signals while it started.
+        request.listen()
+        request.wanted = request.wanted or (cluster is not None and cluster.wait(0))
+        where = Connection(bootstrap=bootstrap)
         for topic in (ORDERS, WINDOWS):
-            Admin(where).create(topic, partitions=PARTITIONS, replicas=1, configs={})
+            Admin(where).create(topic, partitions=PARTITIONS, replicas=min(brokers, REPLICAS_MAX), configs={})
             Admin(where).described_when_led(topic)
         with request.while_spark_starts(), stderr_to(folder / SPARK_LOG):
             spark = local_session("penstock-demo", conf=spark_conf(folder))
@@ -97,19 +128,26 @@ def demo(
         if request.wanted:
             note("stopped before it began; all of it is removed")
             return
-        spec = demo_spec(folder)
+        spec = demo_spec(folder, WATERMARK if cluster is None else WATERMARK_OF_CLUSTER)
         checkpoint = str(folder / "checkpoint")
-        start = partial(start_pipeline, spark, spec, bootstrap=broker.bootstrap, checkpoint=checkpoint)
+        start = partial(start_pipeline, spark, spec, bootstrap=bootstrap, checkpoint=checkpoint)
         queries = start()
         shop = undo.enter_context(Shop(where, rate))
         filled = undo.enter_context(FilledWindows(where))
         watch = Watch(Registry(folder / "state"), new_state(spec.name, "demo", "orders", str(folder)))
-        view = undo.enter_context(View(shop, filled, folder / "table", request, seconds, output))
+        loss = None
+        if cluster is not None:
+            loss = undo.enter_context(BrokerLoss(cluster, ORDERS, lambda: bool(filled.counts())))
+        view = undo.enter_context(View(shop, filled, folder / "table", request, seconds, output, loss=loss))
         try:
             last = run_to_end(queries, watch, request, on_progress=view, restart=start)
         except PipelineFailed as failed:
             raise failure_in_lines(failed, last_log_line(folder / SPARK_LOG)) from None
-        facts = {**figures(last, shop, filled, folder / "table"), "port": broker.port, "folder": str(folder)}
+        facts = figures(last, shop, filled, folder / "table")
+        ports = [port for _, port in parse_addresses(bootstrap)]
+        facts |= {"port": ports[0], "ports": ports, "folder": str(folder)}
+        if loss is not None:
+            facts |= {"doubled": doubled_orders(folder / "table"), "loss": loss.loss and asdict(loss.loss)}
     show_done(output, summary(facts), facts)
 
 
@@ -124,8 +162,15 @@ def summary(facts: Mapping[str, Any]) -> str:
         f"{counted(sent, 'order')} sent, {share(facts['windowed'])} counted in {windows} of {WINDOW_SECONDS} s, "
         f"{share(facts['table_rows'])} in the table"
     )
+    doubled, killed = facts.get("doubled"), facts.get("loss")
+    if killed:
+        sentence += f"; broker {killed['broker']} was killed meanwhile"
     if min(facts["windowed"], facts["table_rows"]) < sent:
         sentence += "; the rest was on its way when the pipeline was stopped"
+    elif killed and (facts["windowed"], facts["table_rows"], doubled) == (sent, sent, 0):
+        sentence += ", and no order is lost or doubled"
+    if doubled:
+        sentence += f"; {counted(doubled, 'order')} doubled in the table"
     return f"{sentence}; all of it is removed"
 
 
@@ -152,16 +197,14 @@ def spark_conf(folder: Path) -> dict[str, str]:
     }
 
 
-def demo_spec(folder: Path) -> PipelineSpec:
+def demo_spec(folder: Path, watermark: str = WATERMARK) -> PipelineSpec:
     """The declared pipeline of the demo."""
     from pyspark_penstock.pipelines.spec import parse_spec
 
     schema = "id BIGINT, customer STRING, product STRING, amount DOUBLE, ordered_at TIMESTAMP"
     found = {
         "pipeline": {"name": "demo", "trigger": "1s"},
-        "sources": {
-            "orders": {"topic": ORDERS, "schema": schema, "event_time": "ordered_at", "watermark": "5 seconds"}
-        },
+        "sources": {"orders": {"topic": ORDERS, "schema": schema, "event_time": "ordered_at", "watermark": watermark}},
         "steps": {"windows": {"sql": WINDOWS_SQL}},
         "sinks": {
             "windows": {"from": "windows", "topic": WINDOWS, "key": "start", "mode": "update"},
@@ -185,27 +228,13 @@ def figures(state: PipelineState, shop: Shop, filled: FilledWindows, table: Path
     }
 
 
-class Background(ABC):
-    """Work in a thread, from entering to leaving."""
-
-    def __init__(self, name: str) -> None:
-        self._stop = Event()
-        self._thread = Thread(target=self._run, name=name, daemon=True)
-
-    @abstractmethod
-    def _run(self) -> None:
-        """Run in the thread until it is stopped."""
-
-    def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def __enter__(self) -> Any:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def doubled_orders(table: Path) -> int:
+    """The number of rows in the table whose order is in it already."""
+    parquet: Any = import_module("pyarrow.parquet")
+    ids: list[int] = []
+    for file in table.glob("product=*/*.parquet"):
+        ids += parquet.ParquetFile(file).read(["id"]).column("id").to_pylist()
+    return len(ids) - len(set(ids))
 
 
 class Shop(Background):
@@ -213,7 +242,8 @@ class Shop(Background):
 
     def __init__(self, where: Connection, rate: int, clock: Clock | None = None) -> None:
         super().__init__("shop")
-        self._sender = Sender(where, linger_ms=5)
+        # A retry after the loss of a broker must not send an order twice.
+        self._sender = Sender(where, linger_ms=5, enable_idempotence=True)
         self._rate = rate
         self._clock = clock or SystemClock()
         self.sent = 0
@@ -274,10 +304,12 @@ class View:
     seconds: float | None
     output: OutputFormat
     clock: Clock = field(default_factory=SystemClock)
+    loss: BrokerLoss | None = None
     _began: float = 0.0
     _line_at: float = 0.0
     _live: Any = None
     _draining_since: float | None = None
+    _news_shown: int = 0
     _sent: deque[tuple[float, int]] = field(default_factory=lambda: deque[tuple[float, int]](maxlen=8))
 
     def __enter__(self) -> View:
@@ -298,6 +330,7 @@ class View:
         facts = figures(state, self.shop, self.filled, self.table)
         self._end_in_order(now, facts)
         self._sent.append((now, self.shop.sent))
+        self._show_news()
         if self._live is not None:
             self._live.update(self._drawn(facts))
         elif now - self._line_at >= LINE_SECONDS:
@@ -307,18 +340,26 @@ class View:
                 f"lag {lag_text(facts['lag'])}, windows {facts['windows']}, table {facts['table_rows']:,} rows"
             )
 
+    def _show_news(self) -> None:
+        if self.loss is not None and self._live is None:
+            for line in self.loss.news[self._news_shown :]:
+                self._news_shown += 1
+                note(line)
+
     def _end_in_order(self, now: float, facts: dict[str, Any]) -> None:
         """At the end of the time or with Ctrl-C, stop the shop first, and the pipeline when it has all orders.
 
         Ctrl-C once more, or orders that take too long, end it at once.
         """
         if self._draining_since is None:
-            due = self.seconds is not None and now - self._began >= self.seconds
+            is_shown = self.loss is None or self.loss.is_over
+            due = self.seconds is not None and now - self._began >= self.seconds and is_shown
             if not (due or self.request.wanted):
                 return
             self.request.wanted = False
             self._draining_since = now
             self.shop.close()
+            self._show_news()
             note("no more orders; waiting for those on their way, Ctrl-C ends it at once")
             return
         arrived = min(facts["windowed"], facts["table_rows"]) >= self.shop.sent
@@ -330,6 +371,7 @@ class View:
         return (after - before) / (now - then) if now > then else 0.0
 
     def _drawn(self, facts: dict[str, Any]) -> Any:
+        from rich.console import Group
         from rich.table import Table
 
         drawn = Table.grid(padding=(0, 2))
@@ -342,4 +384,4 @@ class View:
         for start, count in list(windows.items())[-WINDOWS_SHOWN:]:
             bar = "█" * max(1, round(BAR_WIDTH * count / most))
             drawn.add_row(f"[cyan]{start}", f"{count:,} orders", f"[green]{bar}")
-        return drawn
+        return drawn if self.loss is None else Group(drawn, self.loss.drawn())

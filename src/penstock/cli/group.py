@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.confirm import confirm
 from penstock.cli.failure import Failure
 from penstock.cli.group_report import COLUMNS, Report, make_report
 from penstock.cli.offsets import POSITION_EXPLAINED, OffsetsParser
@@ -23,7 +24,7 @@ from penstock.cli.options import (
     connection,
 )
 from penstock.cli.output import Number, counted, note, say, show_done, show_json, show_rows, show_table
-from penstock.cli.topic import chosen_partitions, confirm
+from penstock.cli.topic import chosen_partitions
 from penstock.client.admin import Admin
 from penstock.client.groups import GroupInfo, Groups, Move, Place, Shift, plan_moves
 from penstock.client.positions import At, AtTime, Bounds, Position

@@ -111,7 +111,7 @@ def accept_loss(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Accept the loss of records whose files are gone, so that the next start serves the rest of the partition."""
-    from penstock.cli.topic import confirm
+    from penstock.cli.confirm import confirm
     from penstock.storage.completeness import NOTE, give_up, missing_in, read_note
     from penstock.storage.disk import RealDisk
     from penstock.storage.notes import NoteDamaged

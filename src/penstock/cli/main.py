@@ -53,7 +53,7 @@ COMMANDS: dict[str, Entry] = {
     "topic": Entry(
         module="penstock.cli.topic",
         attribute="app",
-        summary="Create, list, describe, change, grow, truncate and delete topics.",
+        summary="Create, list, describe, change, grow, shrink, move, truncate and delete topics.",
     ),
     "produce": Entry(
         module="penstock.cli.produce",
@@ -76,7 +76,17 @@ COMMANDS: dict[str, Entry] = {
     "cluster": Entry(
         module="penstock.cli.cluster",
         attribute="app",
-        summary="Show the brokers of a cluster, its controller and their versions.",
+        summary="Show a cluster's brokers and what partitions lack; upgrade it; even out, empty and remove brokers.",
+    ),
+    "metadata": Entry(
+        module="penstock.cli.metadata",
+        attribute="app",
+        summary="Move a cluster's metadata to another store, back it up and restore it.",
+    ),
+    "check": Entry(
+        module="penstock.cli.check",
+        attribute="check",
+        summary="Check a cluster: one line, and an exit code for monitoring.",
     ),
     "config": Entry(
         module="penstock.cli.config", attribute="app", summary="Show and change the settings of topics and brokers."
@@ -90,6 +100,9 @@ COMMANDS: dict[str, Entry] = {
         module="penstock.cli.demo",
         attribute="demo",
         summary="See a broker, orders and a pipeline with Spark live in the terminal.",
+    ),
+    "dev": Entry(
+        module="penstock.cli.dev", attribute="app", summary="Run servers on this machine to develop and play with."
     ),
     "bench": Entry(module="penstock.cli.bench", attribute="app", summary="Measure throughput and latency of a broker."),
     "sim": Entry(
@@ -115,7 +128,7 @@ COMMANDS: dict[str, Entry] = {
 }
 """In the order in which users need them."""
 
-TAKE_BYTES = frozenset({"up", "broker", "produce", "pipeline", "log"})
+TAKE_BYTES = frozenset({"up", "broker", "produce", "pipeline", "dev", "log", "metadata"})
 """Commands whose arguments may be any bytes: paths, and values of records."""
 
 

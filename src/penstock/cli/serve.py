@@ -41,6 +41,26 @@ LogLevelOption = Annotated[
 LogFormatOption = Annotated[
     str | None, typer.Option("--log-format", metavar="FORMAT", help="auto, text or json; the setting log.format.")
 ]
+ZooKeeperOption = Annotated[
+    str | None,
+    typer.Option(
+        "--zookeeper",
+        metavar="HOST:PORT,.../PATH",
+        help="ZooKeeper's servers, and the path below which the cluster's metadata is; the setting zookeeper.connect.",
+    ),
+]
+NodeIdOption = Annotated[
+    int | None, typer.Option("--node-id", metavar="ID", min=0, help="The broker's id; the setting node.id.")
+]
+ProcessesOption = Annotated[
+    int,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        min=1,
+        help="Run N brokers, each a process, with ids and ports from the first one's on: a cluster on one host.",
+    ),
+]
 
 
 def up(
@@ -51,6 +71,7 @@ def up(
     insecure_listen: InsecureOption = False,
     log_level: LogLevelOption = None,
     log_format: LogFormatOption = None,
+    processes: ProcessesOption = 1,
 ) -> None:
     """Start a broker here, with its data in ./penstock-data.
 
@@ -60,13 +81,15 @@ def up(
     if where is None and config is None:
         where = DATA_DEFAULT
     arguments = broker_arguments(listen, where, config, set_, insecure_listen)
-    arguments += log_arguments(log_level, log_format)
+    arguments += [*log_arguments(log_level, log_format), *processes_arguments(processes)]
     if where is not None:
         make_data_directory(Path(where))
     if listen is not None or config is None:
         place = listen or LISTEN_DEFAULT
         check_port_free(place)
-        note(f"starting on {place}, data in {where or 'the configured directories'}; Ctrl-C stops it")
+        what = "starting" if processes == 1 else f"starting {processes} brokers, the first"
+        stops = "Ctrl-C stops it" if processes == 1 else "Ctrl-C stops them"
+        note(f"{what} on {place}, data in {where or 'the configured directories'}; {stops}")
     become_broker(arguments)
 
 
@@ -78,10 +101,17 @@ def broker(
     insecure_listen: InsecureOption = False,
     log_level: LogLevelOption = None,
     log_format: LogFormatOption = None,
+    processes: ProcessesOption = 1,
+    zookeeper: ZooKeeperOption = None,
+    node_id: NodeIdOption = None,
 ) -> None:
     """Run a broker as a service: no greeting, JSON logs off a terminal."""
     arguments = broker_arguments(listen, data, config, set_, insecure_listen)
-    become_broker([*arguments, *log_arguments(log_level, log_format)])
+    if zookeeper is not None:
+        arguments += ["--zookeeper", zookeeper]
+    if node_id is not None:
+        arguments += ["--set", f"node.id={node_id}"]
+    become_broker([*arguments, *log_arguments(log_level, log_format), *processes_arguments(processes)])
 
 
 def broker_arguments(
@@ -111,6 +141,10 @@ def log_arguments(level: str | None, log_format: str | None) -> list[str]:
     return [part for name, value in given.items() if value is not None for part in ("--set", f"{name}={value}")]
 
 
+def processes_arguments(processes: int) -> list[str]:
+    return [] if processes == 1 else ["--processes", str(processes)]
+
+
 def make_data_directory(data: Path) -> None:
     """Create the data directory, so that the first start needs no preparation."""
     try:
@@ -123,8 +157,8 @@ def make_data_directory(data: Path) -> None:
         raise Failure(f"cannot write to the data directory {data}", "choose another one with --data DIR")
 
 
-def check_port_free(listen: str) -> None:
-    """Fail with one line if the port is in use, before the broker starts."""
+def check_port_free(listen: str, *, option: str = "--listen") -> None:
+    """Fail with one line if the port is in use, before the broker starts; `option` is where the user chose it."""
     host, port = parse_address(listen)
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -135,9 +169,10 @@ def check_port_free(listen: str) -> None:
         try:
             probe.bind(address)
         except OSError as error:
+            other = f"{host}:{port + 1}" if option == "--listen" else "PORT"
             raise Failure(
                 f"cannot listen on {listen}: {(error.strerror or str(error)).lower()}",
-                f"another broker may run there; choose another port with --listen {host}:{port + 1}",
+                f"another broker may run there; choose another port with {option} {other}",
             ) from error
 
 

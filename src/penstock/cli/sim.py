@@ -35,6 +35,8 @@ DISK_CHANGES = frozenset(
     }
 )  # fmt: skip
 """What a replay calls changes of a disk."""
+SEEDS_FOR_EVENTS = 10
+"""A run of so many seeds of a cluster sees everything rare."""
 SHOWN_MAX = 5
 """Anomalies of one seed that a table shows."""
 
@@ -42,6 +44,7 @@ AblateOption = Annotated[
     str | None,
     typer.Option("--ablate", metavar="RULE", help="Take a rule out of the broker; the simulator should notice."),
 ]
+BrokersOption = Annotated[int, typer.Option("--brokers", "-b", min=1, help="Brokers of the simulated cluster.")]
 SecondsOption = Annotated[float, typer.Option("--seconds", min=1, help="Simulated seconds with faults.")]
 
 
@@ -49,6 +52,7 @@ SecondsOption = Annotated[float, typer.Option("--seconds", min=1, help="Simulate
 def run(
     seeds: Annotated[int, typer.Option("--seeds", "-n", min=1, help="How many.")] = 20,
     first_seed: Annotated[int, typer.Option("--first-seed", min=0, help="The first of them.")] = 1,
+    brokers: BrokersOption = 1,
     seconds: SecondsOption = 60.0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0 is one per core.")] = 0,
     ablate: AblateOption = None,
@@ -59,25 +63,30 @@ def run(
     wanted = range(first_seed, first_seed + seeds)
     verdicts: list[Verdict] = []
     with progress("simulating", seeds, unit="seeds", show=output is OutputFormat.TABLE) as bar:
-        for verdict in run_all(wanted, seconds, ablate, jobs or os.cpu_count() or 1):
+        for verdict in run_all(wanted, brokers, seconds, ablate, jobs or os.cpu_count() or 1):
             verdicts.append(verdict)
             if output is OutputFormat.JSON:
                 print(verdict.line(), flush=True)
             bar.advance(len(verdicts), "")
     bad = [verdict for verdict in verdicts if not verdict.ok]
+    unseen = events_missing(verdicts)
+    for event in unseen:
+        note(f"no {event} in {len(verdicts)} seeds")
     if output is OutputFormat.TABLE:
         show(verdicts)
         note(f"{counted(len(bad), 'seed')} with anomalies" if bad else "no anomalies")
         if bad:
             rule = "" if ablate is None else f" --ablate {ablate}"
-            note(f"see what happened: penstock sim replay {bad[0].seed}{rule}")
-    if bad:
+            cluster = "" if brokers == 1 else f" --brokers {brokers}"
+            note(f"see what happened: penstock sim replay {bad[0].seed}{cluster}{rule}")
+    if bad or unseen:
         raise typer.Exit(EXIT_ANOMALY)
 
 
 @app.command()
 def replay(
     seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="The seed to run again.")],
+    brokers: BrokersOption = 1,
     seconds: SecondsOption = 60.0,
     ablate: AblateOption = None,
     every_message: Annotated[bool, typer.Option("--all", help="Show every message and every disk write, too.")] = False,
@@ -85,7 +94,7 @@ def replay(
     """Run a seed again and show what happened: time, node, event. Exits with 1 if it shows an anomaly."""
     from penstock.testing.sim.run import Simulation
 
-    simulation = Simulation(seed=seed, duration_s=seconds, recorded=True)
+    simulation = Simulation(seed=seed, brokers=brokers, duration_s=seconds, recorded=True)
     verdict = simulation.run(ablation_of(ablate))
     for line in simulation.lines if every_message else events_of(simulation.lines):
         print(line)
@@ -106,28 +115,40 @@ def events_of(lines: Iterable[str]) -> Iterator[str]:
 def ablation_of(rule: str | None) -> Ablation:
     """What takes a rule out."""
     from penstock.testing.sim.ablations import ABLATIONS
+    from penstock.testing.sim.cluster_ablations import CLUSTER_ABLATIONS
 
     if rule is None:
         return nullcontext
-    if rule not in ABLATIONS:
-        raise Failure(f"no rule {rule}", f"rules: {', '.join(ABLATIONS)}")
-    return ABLATIONS[rule]
+    rules = ABLATIONS | CLUSTER_ABLATIONS
+    if rule not in rules:
+        raise Failure(f"no rule {rule}", f"rules: {', '.join(rules)}")
+    return rules[rule]
 
 
-def run_one(seed: int, seconds: float, ablate: str | None) -> Verdict:
+def run_one(seed: int, brokers: int, seconds: float, ablate: str | None) -> Verdict:
     """One seed, in any process."""
     from penstock.testing.sim.run import Simulation
 
-    return Simulation(seed=seed, duration_s=seconds).run(ablation_of(ablate))
+    return Simulation(seed=seed, brokers=brokers, duration_s=seconds).run(ablation_of(ablate))
 
 
-def run_all(seeds: range, seconds: float, ablate: str | None, jobs: int) -> Iterator[Verdict]:
+def run_all(seeds: range, brokers: int, seconds: float, ablate: str | None, jobs: int) -> Iterator[Verdict]:
     """The verdicts in the order of the seeds, from so many processes."""
     if min(jobs, len(seeds)) == 1:
-        yield from map(partial(run_one, seconds=seconds, ablate=ablate), seeds)
+        yield from map(partial(run_one, brokers=brokers, seconds=seconds, ablate=ablate), seeds)
         return
     with ProcessPoolExecutor(min(jobs, len(seeds)), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(run_one, seeds, repeat(seconds), repeat(ablate))
+        yield from pool.map(run_one, seeds, repeat(brokers), repeat(seconds), repeat(ablate))
+
+
+def events_missing(verdicts: list[Verdict]) -> list[str]:
+    """What none of many seeds of a cluster saw, and one of them should have."""
+    from penstock.testing.sim.cluster import EVENTS_OF_RUNS
+
+    clusters = [verdict for verdict in verdicts if verdict.brokers > 1]
+    if len(clusters) < SEEDS_FOR_EVENTS:
+        return []
+    return [event for event in EVENTS_OF_RUNS if not any(verdict.events[event] for verdict in clusters)]
 
 
 def show(verdicts: list[Verdict]) -> None:

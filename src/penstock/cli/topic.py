@@ -1,12 +1,12 @@
-"""`penstock topic`: create, list, describe, change, grow, truncate and delete topics."""
+"""`penstock topic`: create, list, describe, change, grow, shrink, move, truncate and delete topics."""
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
+from penstock.cli.confirm import confirm
 from penstock.cli.failure import Failure
 from penstock.cli.offsets import OffsetsParser
 from penstock.cli.options import (
@@ -20,14 +20,18 @@ from penstock.cli.options import (
     connection,
 )
 from penstock.cli.output import Number, counted, say, show_done, show_json, show_rows, show_table
+from penstock.cli.reassign import reassign
 from penstock.cli.setting_hints import require_settings, setting_hints
+from penstock.cli.shrink import active_of, shrink
 from penstock.client.admin import Admin, ConfigValue, Resource
+from penstock.client.cluster_state import candidates_of
 from penstock.client.positions import PositionRange
 from penstock.model.clock import SystemClock
-from penstock.model.printable import printable
 
 app = typer.Typer(
-    help="Create, list, describe, change, grow, truncate and delete topics.", no_args_is_help=True, add_completion=False
+    help="Create, list, describe, change, grow, shrink, move, truncate and delete topics.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
@@ -41,6 +45,8 @@ DESCRIBE_COLUMNS = (
     Number("leader"),
     "replicas",
     "isr",
+    "eligible",
+    "last_known",
     Number("start"),
     Number("end"),
     Number("records"),
@@ -103,23 +109,39 @@ def describe(
     output: OutputOption = OutputFormat.TABLE,
     properties: PropertyOption = None,
 ) -> None:
-    """Show a topic's partitions, their offsets, and the settings that differ from the defaults."""
-    admin = Admin(connection(bootstrap, properties))
+    """Show a topic's partitions, their offsets, and the settings that differ from the defaults.
+
+    Eligible are replicas outside a small ISR that hold all committed records, so that they may lead; last_known is the
+    last leader of a partition that has none.
+    """
+    where = connection(bootstrap, properties)
+    admin = Admin(where)
     found = admin.describe(topic)
+    candidates = candidates_of(topic, where)
     led = [each.partition for each in found.partitions if each.leader >= 0]
     bounds = admin.bounds(topic, led) if led else {}
-    settings = {each.name: each.value for each in admin.configs(topic_resource(topic)) if not each.default}
+    configs = admin.configs(topic_resource(topic))
+    settings = {each.name: each.value for each in configs if not each.default}
+    active = active_of(configs)
+    drained = {} if active < 0 else {index: index % active for index in range(active, len(found.partitions))}
     rows: list[tuple[object, ...]] = []
     for each in found.partitions:
         held = bounds.get(each.partition)
         offsets = (held.start, held.end, held.end - held.start) if held is not None else (None, None, None)
-        rows.append((each.partition, each.leader, list(each.replicas), list(each.isr), *offsets))
+        known = candidates.get(each.partition)
+        may_lead = (None, None) if known is None else (list(known.eligible), list(known.last_known))
+        rows.append((each.partition, each.leader, list(each.replicas), list(each.isr), *may_lead, *offsets))
     if output is OutputFormat.JSON:
         partitions = [dict(zip(DESCRIBE_COLUMNS, row, strict=True)) for row in rows]
-        show_json({"topic": topic, "id": found.topic_id, "configs": settings, "partitions": partitions})
+        facts = {"topic": topic, "id": found.topic_id, "configs": settings, "partitions": partitions}
+        show_json({**facts, "drained": [{"partition": each, "written_to": to} for each, to in drained.items()]})
         return
     say(f"{topic}  id {found.topic_id}  {counted(len(rows), 'partition')}")
     say(*(f"  {name} = {value}" for name, value in settings.items()))
+    for index, to in drained.items():
+        held = bounds.get(index)
+        left = "" if held is None else f", {counted(held.end - held.start, 'offset')} left to read"
+        say(f"  partition {index} is drained: its records are written to partition {to}{left}")
     show_table(DESCRIBE_COLUMNS, rows)
 
 
@@ -221,10 +243,5 @@ def chosen_partitions(admin: Admin, topic: str, partitions: list[int] | None) ->
     return sorted(set(partitions)) if partitions else there
 
 
-def confirm(question: str, yes: bool) -> None:
-    """Ask for confirmation; without a terminal, --yes is required."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise Failure(f"not done: {question}", "say --yes to do it without being asked")
-    typer.confirm(printable(question), abort=True)
+app.command()(reassign)
+app.command()(shrink)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.confirm import confirm
 from penstock.cli.failure import Failure
 from penstock.cli.options import (
     BOOTSTRAP,
@@ -18,7 +19,6 @@ from penstock.cli.options import (
     connection,
 )
 from penstock.cli.output import Number, say, show_done, show_json, show_rows, show_table
-from penstock.cli.topic import confirm
 from penstock.client.transactions import (
     ANY_DURATION,
     ONGOING_STATES,

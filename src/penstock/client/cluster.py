@@ -21,6 +21,8 @@ class BrokerVersions:
 
     apis: dict[str, tuple[int, int]]
     features: dict[str, int]
+    supported: dict[str, tuple[int, int]]
+    """The lowest and the highest level of each feature that the broker supports, as far as it says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,5 +82,6 @@ def _asked(connection: Connection, broker: BrokerInfo) -> BrokerInfo:
             for each in response.api_keys
         },
         features={each.name: each.max_version_level for each in response.finalized_features},
+        supported={each.name: (each.min_version, each.max_version) for each in response.supported_features},
     )
     return replace(broker, versions=versions)

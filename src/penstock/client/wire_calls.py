@@ -44,9 +44,7 @@ class WireCalls:
     def __init__(self, connection: Connection, seconds_max: float = REQUEST_SECONDS_MAX) -> None:
         if not speaks_plaintext(connection):
             protocol = connection.properties["security.protocol"]
-            raise ClientError(
-                f"cannot ask about transactions over {protocol}", hint="use a listener without encryption or SASL"
-            )
+            raise ClientError(f"cannot ask this over {protocol}", hint="use a listener without encryption or SASL")
         connection.check()
         self._bootstrap = parse_addresses(connection.bootstrap)
         self._seconds_max = seconds_max
@@ -63,30 +61,34 @@ class WireCalls:
 
     def cluster(self, topics: Iterable[str] | None = ()) -> ClusterView:
         """Every broker, and the leaders of these topics, or of all topics with None."""
-        wanted = None if topics is None else [metadata.MetadataRequestTopic(name=name) for name in topics]
-        request = metadata.Request(topics=wanted, allow_auto_topic_creation=False)
-        doing = "cannot look at the cluster"
-        response = self._of_anyone(doing, metadata, METADATA_VERSION, request)
+        response = self.metadata(topics)
         for topic in response.topics:
             refuse(f"cannot look at topic {topic.name}", topic.error_code)
         return ClusterView(
             brokers={each.node_id: (each.host, each.port) for each in response.brokers},
             leaders=tuple(
-                PartitionLeader(topic=topic.name, partition=part.partition_index, leader=part.leader_id)
+                PartitionLeader(topic=topic.name or "", partition=part.partition_index, leader=part.leader_id)
                 for topic in response.topics
                 for part in sorted(topic.partitions, key=lambda part: part.partition_index)
             ),
         )
 
+    def metadata(self, topics: Iterable[str] | None) -> metadata.Response:
+        """The Metadata response for these topics, or for all with None; it creates none."""
+        wanted = None if topics is None else [metadata.MetadataRequestTopic(name=name) for name in topics]
+        request = metadata.Request(topics=wanted, allow_auto_topic_creation=False)
+        found: metadata.Response = self.of_anyone("cannot look at the cluster", metadata, METADATA_VERSION, request)
+        return found
+
     def coordinator(self, transactional_id: str) -> Address:
         """The address of the coordinator of this transactional id."""
         request = find_coordinator.Request(key=transactional_id, key_type=COORDINATOR_OF_TRANSACTIONS)
         doing = f"cannot find the coordinator of {transactional_id}"
-        response = self._of_anyone(doing, find_coordinator, FIND_COORDINATOR_VERSION, request)
+        response = self.of_anyone(doing, find_coordinator, FIND_COORDINATOR_VERSION, request)
         refuse(doing, response.error_code)
         return response.host, response.port
 
-    def _of_anyone(self, doing: str, api: ModuleType, version: int, request: Any) -> Any:
+    def of_anyone(self, doing: str, api: ModuleType, version: int, request: Any) -> Any:
         """The response of the first bootstrap address that responds."""
         failed: ClientError | None = None
         for address in self._bootstrap:

@@ -16,8 +16,8 @@ from penstock.cli import main
 from penstock.cli.main import COMMANDS
 from penstock.testing.processes import free_port
 
-STARTS_SOMETHING = {"up", "broker", "demo", "pipeline"}
-"""These become a broker or start Spark once their arguments are good."""
+STARTS_SOMETHING = {"up", "broker", "demo", "dev", "pipeline"}
+"""These become a server or start Spark once their arguments are good."""
 HOSTILE = [
     *("", " ", "-1", "0", "1", "9" * 20, "9" * 5_000, "1e309", "nan", "inf", "-inf"),
     *("é", "٣", "\udcff", "a\udcff=b", "\x1b[2J", "a\nb", "a" * 300, "=", "a=b", "a=@/nowhere", "@/nowhere", "@", ":"),
@@ -96,6 +96,7 @@ def one_at_a_time(path: tuple[str, ...], command: Any) -> Iterator[list[str]]:
 def check_end(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     """Run a command without a broker: it ends with an exit code of ours."""
     monkeypatch.setenv("PENSTOCK_BOOTSTRAP", f"127.0.0.1:{free_port()}")
+    monkeypatch.setenv("PENSTOCK_ZOOKEEPER_CONNECTION_TIMEOUT_MS", "20")
     monkeypatch.setattr(sys, "argv", ["penstock", *words])
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     out, err = io.StringIO(), io.StringIO()
