@@ -1,4 +1,4 @@
-"""A single Apache Kafka broker from its jars, to record responses from and to measure against.
+"""Apache Kafka from its jars, one broker or a cluster, to record responses from and to measure against.
 
     with ApacheKafka() as kafka:
         ... kafka.bootstrap ...
@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from penstock.testing.broker_child import BrokerChild
@@ -88,8 +89,15 @@ class ApacheKafka(BrokerChild):
         properties: Mapping[str, str] | None = None,
         java_options: tuple[str, ...] = (),
         folder: Path | None = None,
+        node_id: int = NODE_ID,
+        voters: Mapping[int, int] | None = None,
     ) -> None:
+        """`voters` has the controller port of every node of a cluster, by node id."""
         port, self.controller_port = free_ports(2)
+        self.node_id = node_id
+        if voters is not None:
+            self.controller_port = voters[node_id]
+        self._voters = {node_id: self.controller_port} if voters is None else dict(voters)
         super().__init__(Path(tempfile.mkdtemp(prefix="apache-kafka-")) if folder is None else folder, port)
         self.heap = heap
         self._java_options = java_options
@@ -103,8 +111,8 @@ class ApacheKafka(BrokerChild):
         listeners = f"PLAINTEXT://{LOOPBACK}:{self.port},CONTROLLER://{LOOPBACK}:{self.controller_port}"
         return {
             "process.roles": "broker,controller",
-            "node.id": str(NODE_ID),
-            "controller.quorum.voters": f"{NODE_ID}@{LOOPBACK}:{self.controller_port}",
+            "node.id": str(self.node_id),
+            "controller.quorum.voters": ",".join(f"{node}@{LOOPBACK}:{port}" for node, port in self._voters.items()),
             "controller.listener.names": "CONTROLLER",
             "listeners": listeners,
             "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{self.port}",
@@ -158,3 +166,53 @@ class ApacheKafka(BrokerChild):
         self.stop()
         if self._folder_owned:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class ApacheKafkaCluster:
+    """Several KRaft nodes, each broker and controller at once, started and stopped together."""
+
+    def __init__(
+        self, *, nodes: int = 3, heap: str = "1g", properties: Mapping[str, str] | None = None, folder: Path
+    ) -> None:
+        voters = dict(enumerate(free_ports(nodes), 1))
+        settings = {
+            "offsets.topic.replication.factor": str(nodes),
+            "transaction.state.log.replication.factor": str(nodes),
+            "transaction.state.log.min.isr": "2",
+            **(properties or {}),
+        }
+        self.brokers = [
+            ApacheKafka(heap=heap, properties=settings, folder=folder / f"node-{node}", node_id=node, voters=voters)
+            for node in voters
+        ]
+        for broker in self.brokers:
+            broker.folder.mkdir(parents=True)
+        self.start_seconds = 0.0
+
+    def start(self) -> None:
+        """Start all nodes at once: none of them responds before a majority runs."""
+        with ThreadPoolExecutor(len(self.brokers)) as at_once:
+            list(at_once.map(ApacheKafka.start, self.brokers))
+        self.start_seconds = max(broker.start_seconds for broker in self.brokers)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.bootstrap for broker in self.brokers)
+
+    @property
+    def port(self) -> int:
+        return self.brokers[0].port
+
+    @property
+    def pids(self) -> list[int]:
+        return [broker.pid for broker in self.brokers if broker.alive]
+
+    def tail(self) -> str:
+        return "\n".join(broker.tail() for broker in self.brokers)
+
+    def stop(self) -> None:
+        with ThreadPoolExecutor(len(self.brokers)) as at_once:
+            list(at_once.map(ApacheKafka.stop, self.brokers))
+
+    def close(self) -> None:
+        self.stop()

@@ -56,11 +56,12 @@ class BrokerChild(ABC):
         what: str,
         seconds_max: float,
         environment: Mapping[str, str] | None = None,
+        group: int | None = None,
     ) -> None:
         """Run the command and return when it responds; otherwise it is killed."""
         assert self._child is None, "already started"
         began = time.perf_counter()
-        self._child = Child(command, log=self.log, environment=environment)
+        self._child = Child(command, log=self.log, environment=environment, group=group)
         try:
             self._child.wait_until(responses, what=what, seconds_max=seconds_max)
         except BaseException:
@@ -72,6 +73,10 @@ class BrokerChild(ABC):
         """A clean stop (SIGTERM). Returns the exit status: negative when it had to be killed."""
         child, self._child = self._child, None
         return child.stop(seconds_max) if child is not None else 0
+
+    def wait(self, seconds_max: float = STOP_SECONDS_MAX) -> int:
+        """Its exit status, once it ends by itself."""
+        return self._running().wait(seconds_max)
 
     def kill(self) -> None:
         """SIGKILL, as a crash; the data stays for the next start."""

@@ -36,13 +36,17 @@ class PenstockProcess(BrokerChild):
         environment: Mapping[str, str] | None = None,
         arguments: tuple[str, ...] = (),
         within: Path | None = None,
+        group: int | None = None,
     ) -> None:
+        """A `group` id of its own, which needs root, lets a packet filter recognise what it sends."""
         folder = Path(tempfile.mkdtemp(prefix="penstock-broker-", dir=within))
         super().__init__(folder, free_port() if port is None else port)
         self.data = self.folder / "data" if data is None else data
         self._settings = dict(settings or {})
-        self._environment = dict(environment or {})
+        self.environment = dict(environment or {})
+        """Variables of its next start."""
         self._arguments = arguments
+        self._group = group
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -66,7 +70,8 @@ class PenstockProcess(BrokerChild):
             lambda: speaks_kafka(LOOPBACK, self.port),
             what="response to ApiVersions",
             seconds_max=seconds_max,
-            environment=self._environment,
+            environment=self.environment,
+            group=self._group,
         )
 
     def close(self) -> None:

@@ -89,6 +89,7 @@ class Inode:
         for position, written in self.pending:
             if written is None:
                 resize(durable, position)
+                self._cut_unwritten(position)
             else:
                 overwrite(durable, position, written)
         self.pending.clear()
@@ -98,10 +99,14 @@ class Inode:
         for position, written in self.pending:
             if written is None:
                 resize(self.durable, position)
-                self.unwritten = [write for write in self.unwritten if write[0] < position]
+                self._cut_unwritten(position)
             else:
                 self.unwritten.append((position, written))
         self.pending.clear()
+
+    def _cut_unwritten(self, size: int) -> None:
+        """Forget the pages beyond a size: the file is that short on the disk, too."""
+        self.unwritten = [(start, data[: size - start]) for start, data in self.unwritten if start < size]
 
     def settle(self) -> None:
         """Have the contents of now on the disk, whatever happened before."""
@@ -193,21 +198,30 @@ def apply(entries: "dict[str, Inode | Folder]", gone: str | None, come: str | No
         entries[come] = named
 
 
+class Descriptor:
+    """A descriptor of a copy of some contents, open for as long as this is."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, contents: Buffer) -> None:
+        self.number = os.memfd_create("mem_disk")
+        os.write(self.number, contents)
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
 class MemFile:
     """An open file of a `MemDisk`."""
 
-    __slots__ = ("_disk", "_fd", "_inode", "_path", "_writable")
+    __slots__ = ("_copy", "_disk", "_inode", "_path", "_writable")
 
     def __init__(self, disk: "MemDisk", path: str, inode: Inode, writable: bool) -> None:
         self._disk = disk
         self._path = path
         self._inode = inode
         self._writable = writable
-        self._fd = -1
-
-    def __del__(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
+        self._copy: Descriptor | None = None
 
     def append(self, data: Buffer) -> int:
         if not self._writable:
@@ -252,11 +266,8 @@ class MemFile:
 
     def fileno(self) -> int:
         """A descriptor of a copy of the contents, for `sendfile`."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = os.memfd_create("mem_disk")
-        os.write(self._fd, self._inode.data)
-        return self._fd
+        self._copy = Descriptor(self._inode.data)
+        return self._copy.number
 
 
 class MemLock:

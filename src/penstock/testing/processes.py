@@ -82,6 +82,21 @@ def free_ports(count: int, host: str = LOOPBACK) -> tuple[int, ...]:
     return tuple(ports)
 
 
+def free_ports_in_a_row(count: int, host: str = LOOPBACK) -> int:
+    """The first of so many consecutive ports on which nothing listens now."""
+    drawn_from = own_ports()
+    for _ in range(PORT_TRIES_MAX):
+        first = drawn_from[int.from_bytes(os.urandom(4)) % (len(drawn_from) - count)]
+        with contextlib.ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)).bind((host, port))
+            except OSError:
+                continue
+        return first
+    raise ProcessFailed(f"no {count} consecutive free ports on {host} in {drawn_from.start}..{drawn_from.stop - 1}")
+
+
 def free_port(host: str = LOOPBACK) -> int:
     """One port of :func:`free_ports`."""
     return free_ports(1, host)[0]
@@ -109,7 +124,9 @@ class Child:
         log: Path,
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        group: int | None = None,
     ) -> None:
+        """A `group` is the only one that the process is in, by which a packet filter recognises it; this needs root."""
         self.command = tuple(command)
         self.log = log
         self._group_ended = False
@@ -122,6 +139,8 @@ class Child:
                 env=None if environment is None else {**os.environ, **environment},
                 cwd=folder,
                 start_new_session=True,
+                group=group,
+                extra_groups=None if group is None else [],
             )
 
     @property
@@ -253,6 +272,26 @@ def process_tree(pid: int) -> tuple[int, ...]:
     for member in tree:
         tree.extend(children.get(member, ()))
     return tuple(tree)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """A process that has not ended. A later one with the same id has another start."""
+
+    start_ticks: int
+    paused: bool
+
+
+def process_state(pid: int) -> ProcessState | None:
+    """Whether a process runs or is paused; None if it has ended, also if its parent has not waited for it yet."""
+    try:
+        fields = _stat_fields(pid)
+    except OSError:
+        return None
+    # Fields 3 and 22 of proc(5): state, starttime.
+    if fields[0] in "ZX":
+        return None
+    return ProcessState(start_ticks=int(fields[19]), paused=fields[0] == "T")
 
 
 def _stat_fields(pid: int) -> list[str]:

@@ -1,6 +1,9 @@
 """The disk in memory: the space it counts, and what an fsync keeps."""
 
+import errno
 import random
+
+import pytest
 
 from penstock.testing.mem_disk import MemDisk, inodes_of
 
@@ -72,3 +75,43 @@ def test_a_sync_keeps_every_write_and_truncation_before_it() -> None:
         expected = disk.read_file("/log")
         disk.crash(Seeded(seed))
         assert disk.read_file("/log") == expected
+
+
+def test_what_a_failed_sync_left_unwritten_is_gone_after_a_truncation() -> None:
+    for seed in range(10):
+        disk = MemDisk()
+        file = disk.open("/log", create=True)
+        disk.sync_directory("/")
+        file.append(b"a" * 700)
+        file.sync()
+        file.append(b"b" * 700)
+        disk.fail("sync", "/log", errno.EIO, times=1)
+        with pytest.raises(OSError, match="Input/output error"):
+            file.sync()
+
+        file.truncate(700)
+        file.sync()
+        disk.crash(Seeded(seed))
+
+        assert disk.read_file("/log") == b"a" * 700
+
+
+def test_a_truncation_keeps_unwritten_what_comes_before_it() -> None:
+    lost = 0
+    for seed in range(10):
+        disk = MemDisk()
+        file = disk.open("/log", create=True)
+        disk.sync_directory("/")
+        file.append(b"b" * 1400)
+        disk.fail("sync", "/log", errno.EIO, times=1)
+        with pytest.raises(OSError, match="Input/output error"):
+            file.sync()
+
+        file.truncate(700)
+        file.sync()
+        disk.crash(Seeded(seed))
+
+        left = disk.read_file("/log")
+        assert len(left) <= 700
+        lost += left != b"b" * 700
+    assert lost

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pages import LANGUAGES, NOT_RUN, ROOT, RUN, SHELL_PAGES, SPARK_PAGES, Block, blocks_of, indented_code
+from pages import CLUSTER_PAGE, LANGUAGES, NOT_RUN, ROOT, RUN, SHELL_PAGES, SPARK_PAGES, Block, blocks_of, indented_code
 
-PAGES = (*SHELL_PAGES, *SPARK_PAGES)
+PAGES = (*SHELL_PAGES, *SPARK_PAGES, CLUSTER_PAGE)
 WRITTEN_BY_PROGRAMS = ("docs/differences.md",)
 WITHOUT_COMMANDS = ("docs/invariants.md",)
 

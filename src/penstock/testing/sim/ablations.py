@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
+from types import ModuleType
 from typing import Any
 
 from penstock.groups.classic.group import ClassicGroup
@@ -20,8 +21,8 @@ Ablation = Callable[[], AbstractContextManager[None]]
 
 
 @contextmanager
-def replaced(owner: type, name: str, other: Callable[..., Any]) -> Generator[None]:
-    """Have another function in the place of a method."""
+def replaced(owner: type | ModuleType, name: str, other: Callable[..., Any] | property) -> Generator[None]:
+    """Have another function in the place of a method, or of a function of a module."""
     original = owner.__dict__[name]
     setattr(owner, name, other)
     try:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.testing.sim.links import Address, Link
+from penstock.testing.sim.links import Address, Link, Reign
 from penstock.testing.sim.recording import Recording
 
 if TYPE_CHECKING:
@@ -29,11 +29,13 @@ class Actor:
         brokers: Sequence[Address],
         recording: Recording,
         make: Callable[[Link], Worker],
+        reign: Reign | None = None,
     ) -> None:
         self._world = world
         self._brokers = brokers
         self._recording = recording
         self._make = make
+        self._reign = reign
         self._task: asyncio.Task[None] | None = None
         self.node = world.node(name)
 
@@ -43,7 +45,7 @@ class Actor:
 
     def start(self) -> None:
         life = self.node.start()
-        worker = self._make(Link(self._world, self.node, self._brokers, self._recording))
+        worker = self._make(Link(self._world, self.node, self._brokers, self._recording, self._reign))
         self._task = life.spawn(worker.run(), name=f"{self.name}, life {life.number}")
 
     def crash(self) -> None:
@@ -57,6 +59,7 @@ class Actor:
             where = [
                 f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}" for frame in self._task.get_stack()
             ]
-            self._recording.finding(f"{self.name} still waits {limit_s:g} s after everything was healed: {where}")
+            text = f"{self.name} still waits {limit_s:g} s after everything was healed: {where}"
+            self._recording.finding(text, key=None)
         elif (error := self._task.exception()) is not None:
             raise error

@@ -11,6 +11,8 @@ from penstock.broker.descriptors import divide
 from penstock.broker.wiring import Broker
 from penstock.config.load import load
 from penstock.metadata.store import StoreUnavailable
+from penstock.model.cluster_versions import SUPPORTED, VersionRange
+from penstock.model.ids import BrokerId
 from penstock.observe.log import Logger
 from penstock.storage.directories import StartRefused
 from penstock.testing.sim.clock import SimClock, SimRandomness
@@ -40,13 +42,14 @@ class SimBroker:
         store: SimStore,
         alone: bool = True,
         settings: Mapping[str, str] | None = None,
+        versions: VersionRange = SUPPORTED,
     ) -> None:
         self.world = world
         self.name = f"broker-{broker_id}"
         self.node = world.node(self.name)
+        self.broker_id = BrokerId(broker_id)
         self.disk = NodeDisk(self.node)
-        self.disk.files.make_directory(DATA)
-        self.disk.files.sync_directory("/")
+        self._make_data_directory()
         self.clock = SimClock(world)
         self.log = SimLog(world, self.name)
         self.refusals: list[str] = []
@@ -54,7 +57,10 @@ class SimBroker:
         self.broker: Broker | None = None
         """The broker of the life that runs or ran last, for checks."""
         self.store = store
+        self.versions = versions
+        """The cluster versions that its next life supports: an upgrade of its software changes them."""
         self._alone = alone
+        self._source: SimSource | None = None
         self._config = load(
             file=None,
             env={},
@@ -69,6 +75,23 @@ class SimBroker:
         self._stop = asyncio.Event()
         self._over = asyncio.Event()
 
+    def _make_data_directory(self) -> None:
+        self.disk.files.make_directory(DATA)
+        self.disk.files.sync_directory("/")
+
+    def wipe(self) -> None:
+        """Replace the disk of a broker that does not run."""
+        self.disk.wipe()
+        self._make_data_directory()
+
+    @property
+    def session(self) -> int | None:
+        """Its session in the metadata store, if it has one there."""
+        if self._source is None or not self._source.opened:
+            return None
+        session = self._source.opened[-1].session
+        return session if session in self.store.clients else None
+
     @property
     def address(self) -> tuple[str, int]:
         """Where clients connect."""
@@ -82,7 +105,7 @@ class SimBroker:
         self._over = over = asyncio.Event()
         self.log.is_ready = asyncio.Event()
         life.at_end(lambda _: over.set())
-        source = SimSource(self.store, exclusive=self._alone)
+        source = self._source = SimSource(self.store, exclusive=self._alone)
         life.at_end(lambda _: source.kill())
         self.broker = Broker(
             self._config,
@@ -94,6 +117,7 @@ class SimBroker:
             randomness=SimRandomness(self.world.stream(f"{self.name}, life {life.number}")),
             log=self.log,
             descriptors=divide(DESCRIPTORS, log_files_wanted=self._config.log_files_open_max),
+            versions=self.versions,
         )
         life.spawn(self._serve(life, self.broker, self._stop), name=f"{self.name}, life {life.number}")
 

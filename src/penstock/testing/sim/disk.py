@@ -34,6 +34,11 @@ class NodeDisk:
         self.crash: Callable[[], None] = node.cut_power
         self._stream = node.world.stream(f"disk of {node.name}")
 
+    def wipe(self) -> None:
+        """Replace the disk by an empty one."""
+        assert not self.node.running, "a disk is replaced while its machine is off"
+        self.files = MemDisk()
+
     def ended(self, ending: Ending) -> None:
         """The process is gone, and with the power whatever was not fsynced."""
         self.crash_in = None

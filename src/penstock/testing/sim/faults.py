@@ -2,6 +2,7 @@
 
 Two tracks run at the same time. One brings brokers down, one fault after the other, and up again; the other disturbs
 what is around them. Each track goes through all its kinds once, in an order of the seed, and then draws further ones.
+Clusters have further kinds (`cluster_faults`), and a track of its own for their clients.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,19 @@ class Fault(StrEnum):
     STORE_DOUBT = "store doubt"
     """For some seconds, writes to the store have unknown outcomes, and changes are reported late or not at all."""
 
+    POWER_CUT_ALL = "power cut of all"
+    """The machines of all brokers stop at once, and start in any order."""
+    ROLLING_RESTART = "rolling restart"
+    """Each broker is stopped and started, one after the other."""
+    WIPED_DISK = "wiped disk"
+    """A broker starts with an empty disk."""
+    PAIR_CUT = "pair cut"
+    """What two brokers send each other is held, in one direction or both; or one broker is cut from all others."""
+    ISOLATION = "isolation"
+    """A leader is cut from the other brokers and the store, and not from its clients, until another broker leads."""
+    SLOW_BROKER = "slow broker"
+    """What a broker sends leaves up to half a second later."""
+
 
 BROKER_FAULTS = (
     Fault.CRASH,
@@ -72,7 +86,17 @@ BROKER_FAULTS = (
     Fault.FSYNC_ERROR,
     Fault.DISK_FULL,
 )
-OTHER_FAULTS = tuple(fault for fault in Fault if fault not in BROKER_FAULTS)
+OTHER_FAULTS = (
+    Fault.SLOW_DISK,
+    Fault.CUT,
+    Fault.RESET,
+    Fault.CLOCK_JUMP,
+    Fault.CLIENT_PAUSE,
+    Fault.CLIENT_CRASH,
+    Fault.STORE_SUSPENSION,
+    Fault.STORE_EXPIRY,
+    Fault.STORE_DOUBT,
+)
 
 GAP_MIN_S, GAP_MAX_S = 1.0, 4.0
 DISK_CHANGES_MAX = 60
@@ -80,11 +104,17 @@ DISK_CHANGES_MAX = 60
 CLOCK_JUMP_MS_MAX = 10 * 60 * 1000
 RESTARTS_MAX = 20
 """How often a broker is started until it serves."""
+RESTART_PAUSE_S = 0.5
+"""Before the next start of a broker that refused to: its disk may be full for a while."""
 READY_S = 60.0
 LOOK_S = 0.1
 LIMIT_S = 120.0
 CRASH_IN_RECOVERY = 0.2
 """How often a broker that starts crashes once more."""
+
+
+class NotReady(Exception):
+    """A broker that was started does not serve: the simulation cannot go on."""
 
 
 async def eventually(world: World, condition: Callable[[], bool], *, limit_s: float = LIMIT_S) -> None:
@@ -112,6 +142,13 @@ class Schedule:
         self._actors = actors
         self._power_cuts = power_cuts
         self._random = world.stream("faults")
+        self._gap_s = (GAP_MIN_S, GAP_MAX_S)
+        self._tracks: tuple[tuple[Fault, ...], ...] = tuple(
+            tuple(fault for fault in track if power_cuts or fault is not Fault.POWER_CUT)
+            for track in (BROKER_FAULTS, OTHER_FAULTS)
+        )
+        self.calm_wanted = 0
+        """How many faults wait for the others to be over: no further one begins."""
         self.counts: Counter[Fault] = Counter()
         self._act: dict[Fault, Callable[[], Awaitable[None]]] = {
             Fault.CRASH: self._crash,
@@ -136,21 +173,33 @@ class Schedule:
     @property
     def kinds(self) -> tuple[Fault, ...]:
         """The kinds that a run must have had."""
-        return tuple(fault for fault in Fault if self._power_cuts or fault is not Fault.POWER_CUT)
+        return tuple(fault for fault in Fault if any(fault in track for track in self._tracks))
+
+    def use(
+        self,
+        tracks: tuple[tuple[Fault, ...], ...],
+        acts: Mapping[Fault, Callable[[], Awaitable[None]]],
+        *,
+        gap_s: tuple[float, float],
+    ) -> None:
+        """Have other tracks, other acts for some faults, and other pauses between faults."""
+        self._tracks = tracks
+        self._act |= acts
+        self._gap_s = gap_s
 
     async def run(self, duration_s: float) -> None:
         """Let faults happen until the time is over and each kind has happened; everything works again then."""
         until = self._world.now + duration_s
-        await asyncio.gather(self._track(BROKER_FAULTS, until), self._track(OTHER_FAULTS, until))
+        await asyncio.gather(*(self._track(track, until) for track in self._tracks))
         await self.heal()
 
     async def _track(self, faults: Sequence[Fault], until: float) -> None:
-        left = [fault for fault in faults if fault in self.kinds]
-        drawn = list(left)
+        left = list(faults)
         self._random.shuffle(left)
         while left or self._world.now < until:
-            await asyncio.sleep(self._random.uniform(GAP_MIN_S, GAP_MAX_S))
-            fault = left.pop() if left else self._random.choice(drawn)
+            await asyncio.sleep(self._random.uniform(*self._gap_s))
+            await eventually(self._world, lambda: not self.calm_wanted)
+            fault = left.pop() if left else self._random.choice(faults)
             self._world.trace.fact(f"fault: {fault.value}")
             await self._act[fault]()
 
@@ -178,16 +227,22 @@ class Schedule:
     async def bring_up(self, broker: SimBroker, *, steady: bool = False) -> None:
         """Start a broker until it serves; unless `steady`, it may crash on the way."""
         for _ in range(RESTARTS_MAX):
+            refusals = len(broker.refusals)
             if not broker.running:
                 broker.start()
                 if not steady and self._random.random() < CRASH_IN_RECOVERY:
                     self._crash_soon(broker)
-            async with asyncio.timeout(READY_S):
-                await broker.ready()
+            try:
+                async with asyncio.timeout(READY_S):
+                    await broker.ready()
+            except TimeoutError:
+                raise NotReady(f"{broker.name} does not serve within {READY_S:g} s") from None
             broker.disk.crash_in = None
             if broker.running:
                 return
-        raise AssertionError(f"{broker.name} does not start")
+            if len(broker.refusals) > refusals:
+                await asyncio.sleep(RESTART_PAUSE_S)
+        raise NotReady(f"{broker.name} does not start: {broker.refusals[-1:]}")
 
     async def _crash(self) -> None:
         broker = self._broker()

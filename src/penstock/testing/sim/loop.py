@@ -249,7 +249,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(None)  # pyright: ignore[reportPrivateUsage]
         self._world.events.clear()
         self._ready.clear()
-        gc.collect()
+        if gc.isenabled():
+            gc.collect()
 
     async def shutdown_asyncgens(self) -> None:
         """Nothing to do: what is suspended is released by `close`."""

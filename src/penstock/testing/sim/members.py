@@ -39,7 +39,7 @@ REBALANCE_TIMEOUT_MS = 6_000
 JOIN_S = 10.0
 """How long a member waits for the others to join."""
 HEARTBEAT_S = 0.5
-POLL_MS = 200
+POLL_MS = 500
 ZOMBIE = 0.05
 """How often a member falls asleep before it commits."""
 LEAVES = 0.01
@@ -76,7 +76,7 @@ class Membership:
         self.epoch = -1
         """The generation, or the member's epoch."""
         self._process = link.recording.process(link.name)
-        self._fetcher = Fetcher(link, committed=False, sessions=False)
+        self._fetcher = Fetcher(link, committed=False, sessions=False, process=self._process)
 
     @property
     def owned(self) -> set[int]:
@@ -93,7 +93,7 @@ class Membership:
             return
         at = await self._committed()
         for index in added:
-            positions[EVENTS.name, index] = max(at[key_of(EVENTS.name, index)], 0)
+            self._fetcher.seek((EVENTS.name, index), max(at[key_of(EVENTS.name, index)], 0))
         keys = tuple(key_of(EVENTS.name, index) for index in added)
         self.link.recording.add(Moved(process=self._process, keys=keys))
 

@@ -58,6 +58,8 @@ class Fabric:
         self._listening: dict[tuple[str, int], SimAcceptor] = {}
         self.cuts: set[tuple[str, str]] = set()
         """Pairs of hosts of which the first cannot reach the second."""
+        self.slow_s: dict[str, float] = {}
+        """Hosts whose messages leave up to so much later."""
         self._connections = 0
         self._ports = EPHEMERAL_PORT_MIN
         stream = world.stream("network")
@@ -70,6 +72,11 @@ class Fabric:
     def latency_s(self) -> float:
         low_s = self.latency_min_s
         return low_s + (self.latency_max_s - low_s) * self._random()
+
+    def delay_s(self, host: str) -> float:
+        """How long what a host sends now is on its way."""
+        slow_s = self.slow_s.get(host)
+        return self.latency_s() if slow_s is None else self.latency_s() + slow_s * self._random()
 
     # Faults
 
@@ -98,6 +105,7 @@ class Fabric:
                     end.retransmit(RETRANSMISSION_MAX_S * self._random())
 
     def heal_all(self) -> None:
+        self.slow_s.clear()
         for source, target in sorted(self.cuts):
             self.heal(source, target)
 
@@ -267,6 +275,9 @@ class SimTransport:
             if self._readable():
                 self._wake_reader()
 
+    def expect(self, size: int) -> None:
+        """Nothing: this transport calls back whenever bytes arrive."""
+
     def on_writable(self, callback: Callable[[], None] | None) -> None:
         self.life.check()
         self._writer = callback
@@ -299,7 +310,7 @@ class SimTransport:
         if self._held or (fabric.cuts and fabric.is_cut(self.host, self.peer.host)):
             self._held.append(sent)
         else:
-            self._depart(sent, fabric.latency_s())
+            self._depart(sent, fabric.latency_s() if not fabric.slow_s else fabric.delay_s(self.host))
 
     def _depart(self, sent: object, delay_s: float) -> None:
         world = self._world

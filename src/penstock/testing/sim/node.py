@@ -57,6 +57,8 @@ class Life:
         self._context.run(LIFE.set, self)
         self._tasks: WeakValueDictionary[int, asyncio.Task[Any]] = WeakValueDictionary()
         self._tasks_made = 0
+        self._unreleased: list[asyncio.Task[Any]] = []
+        """Its tasks between its end and their release. What they wait for may be gone: nothing else refers to them."""
         self._at_end: list[Callable[[Ending], None]] = []
 
     def __repr__(self) -> str:
@@ -121,6 +123,7 @@ class Life:
         world = self.node.world
         self.ended = ending
         self.active = False
+        self._unreleased = list(self._tasks.values())
         self.held.clear()
         world.trace.fact(f"{self.node.name} {ending.value}")
         world.fabric.life_ended(self, ending)
@@ -134,6 +137,7 @@ class Life:
         assert self.ended is not None, "only an ended life is released"
         tasks = list(self._tasks.values())
         self._tasks.clear()
+        self._unreleased.clear()
         for task in tasks:
             if task.done():
                 if not task.cancelled():
@@ -151,7 +155,7 @@ LIFE: ContextVar[Life | None] = ContextVar("penstock_sim_life", default=None)
 def close(coroutine: Coroutine[Any, Any, Any]) -> None:
     """Close a coroutine however its `finally` blocks protest: they may await again, or find their disk gone."""
     for _ in range(CLOSES_MAX):
-        with suppress(Exception, LifeEnded, asyncio.CancelledError):
+        with suppress(Exception, LifeEnded, asyncio.CancelledError, BaseExceptionGroup):
             coroutine.close()
             return
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from penstock.coordinator.runtime import partition_of
+from penstock.model.topic import GROUP_OFFSETS_TOPIC
 from penstock.testing.histories import CommittedOffset, LastStable
 from penstock.testing.sim.client import Disconnected
 from penstock.testing.sim.consumers import end_offset
 from penstock.testing.sim.links import ELSEWHERE, GROUP_KEY, UNDECIDED, Code, Link, NotSent
-from penstock.testing.sim.plan import Plan, Topic
+from penstock.testing.sim.plan import OFFSETS_PARTITIONS, Plan, Topic
 from penstock.testing.sim.recording import key_of
 from penstock.wire.api import offset_fetch
 
@@ -28,7 +30,9 @@ async def committed_offsets(
     ]
     asked = offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=wanted, member_id=member_id, member_epoch=epoch)
     request = offset_fetch.Request(groups=[asked], require_stable=stable)
-    response = await link.ask_coordinator(GROUP_KEY, group, offset_fetch, OFFSET_FETCH_VERSION, request)
+    address = await link.coordinator(GROUP_KEY, group)
+    place = (GROUP_OFFSETS_TOPIC, partition_of(group, OFFSETS_PARTITIONS))
+    response = await link.ask_reigning(address, place, offset_fetch, OFFSET_FETCH_VERSION, request)
     [answered] = response.groups
     if answered.error_code:
         link.forget()
@@ -80,7 +84,8 @@ class Observer:
                 continue
             for key, offset in before.items() if settled else ():
                 if found[key] < offset:
-                    recording.finding(f"group {group} has committed {found[key]} in {key}; {offset} was acknowledged")
+                    text = f"group {group} has committed {found[key]} in {key}; {offset} was acknowledged"
+                    recording.finding(text, key=key)
             for key, offset in found.items():
                 if offset != NOTHING_COMMITTED:
                     recording.add(CommittedOffset(group=group, key=key, offset=offset))

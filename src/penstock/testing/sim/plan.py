@@ -26,13 +26,22 @@ EVENTS = Topic(name="events", partitions=2)
 """Written without transactions, read by readers and groups."""
 LEDGER = Topic(name="ledger", partitions=2)
 """Written in transactions, read committed."""
+PAIRS = Topic(name="pairs", partitions=2)
+"""With two replicas of which one suffices, on clusters."""
 UNFLUSHED = Topic(name="unflushed", partitions=1)
 """Acknowledged in the page cache, whatever the others are: a power cut may take its records, and damage none."""
 
 CLASSIC_GROUP = "classic-readers"
 CONSUMER_GROUP = "consumer-readers"
+OFFSETS_PARTITIONS = 2
+"""Of `__consumer_offsets`."""
 COPY_GROUP = "copies"
 """Whose offsets are committed inside of transactions."""
+
+
+def rack_name(broker_id: int) -> str:
+    """The rack of a broker of a cluster; each has its own."""
+    return f"rack-{broker_id}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,4 +57,13 @@ class Plan:
     transaction_timeout_ms: int = 6_000
     stopping: bool = False
     """Clients finish what they are at, and end."""
-    settings: dict[str, str] = field(default_factory=dict[str, str])
+    replicated: bool = False
+    """Topics have several replicas: a leader that acknowledges alone may be deposed before others have the record."""
+    reassigned: bool = False
+    """Partitions are moved between brokers: there are more brokers than replicas."""
+    cordoned: int | None = None
+    """The broker that is cordoned, or may be; it outlives a crash of the client that cordoned it."""
+    auto_balance: bool | None = None
+    """Whether the controller evens out brokers by itself; None before an administrator has chosen."""
+    ever_cordoned: set[int] = field(default_factory=set[int])
+    """Brokers of which a request to cordon them may be carried out late."""

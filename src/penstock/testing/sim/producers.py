@@ -10,13 +10,13 @@ from penstock.model.ids import ProducerEpoch, ProducerId
 from penstock.testing.histories import Outcome, Send
 from penstock.testing.sim.client import Disconnected
 from penstock.testing.sim.consumers import Fetcher
-from penstock.testing.sim.links import ELSEWHERE, UNDECIDED, Code, Link, NotSent
-from penstock.testing.sim.plan import EVENTS, UNFLUSHED, Plan
+from penstock.testing.sim.links import ELSEWHERE, PERHAPS_KEPT, UNDECIDED, Code, Link, NotSent
+from penstock.testing.sim.plan import EVENTS, UNFLUSHED, Plan, Topic
 from penstock.testing.sim.recording import key_of
 from penstock.wire.api import init_producer_id, produce
 from penstock.wire.records import Record, build_batch
 
-PRODUCE_VERSION = 9
+PRODUCE_VERSION = 10
 INIT_PRODUCER_ID_VERSION = 4
 PRODUCE_TIMEOUT_MS = 2_000
 BATCH_RECORDS_MAX = 4
@@ -64,7 +64,11 @@ async def send_batch(
     version: int = PRODUCE_VERSION,
     transactional_id: str | None = None,
 ) -> tuple[int, int]:
-    """Produce one batch: the error code and the base offset."""
+    """Produce one batch: the error code and the base offset.
+
+    A deposed leader that does not know it yet misses the batches that its successor has, and a client that knew neither
+    may have asked it: its OUT_OF_ORDER_SEQUENCE_NUMBER is taken for the NOT_LEADER_OR_FOLLOWER that it should be.
+    """
     partition = produce.PartitionProduceData(index=index, records=batch)
     request = produce.Request(
         transactional_id=transactional_id,
@@ -72,10 +76,23 @@ async def send_batch(
         timeout_ms=PRODUCE_TIMEOUT_MS,
         topic_data=[produce.TopicProduceData(name=topic, partition_data=[partition])],
     )
-    response = await link.ask_leader(topic, index, produce, version, request)
+    place = (topic, index)
+    leader = await link.leader(topic, index)
+    epoch = link.reign_of(leader, place)
+    response = await link.ask(leader, produce, version, request)
     [answered] = response.responses[0].partition_responses
+    if answered.error_code:
+        link.recording.line(f"{link.name}: a produce to {topic}-{index} got {answered.error_code}")
+    if answered.error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER and not link.reigned(leader, place, epoch):
+        link.forget()
+        return Code.NOT_LEADER_OR_FOLLOWER, answered.base_offset
     if answered.error_code in ELSEWHERE:
         link.forget()
+        hint = answered.current_leader
+        if hint.leader_id >= 0:
+            link.learn(topic, index, hint.leader_id, hint.leader_epoch)
+            for each in response.node_endpoints:
+                link.learn_address(each.node_id, (each.host, each.port))
     return answered.error_code, answered.base_offset
 
 
@@ -89,22 +106,24 @@ def sends_of(key: str, values: Sequence[int], base_offset: int | None) -> tuple[
 class PlainProducer:
     """Sends each batch once. A lost response leaves its outcome unknown."""
 
-    def __init__(self, link: Link, plan: Plan, *, acks: int) -> None:
+    def __init__(self, link: Link, plan: Plan, *, acks: int, topic: Topic = EVENTS) -> None:
         self._link = link
         self._plan = plan
         self._acks = acks
+        self._topic = topic
         self._process = link.recording.process(link.name)
 
     async def run(self) -> None:
-        link, recording = self._link, self._link.recording
+        link, recording, topic = self._link, self._link.recording, self._topic
         while not self._plan.stopping:
-            index = EVENTS.any_index(link.random)
-            key = key_of(EVENTS.name, index)
+            index = topic.any_index(link.random)
+            key = key_of(topic.name, index)
             values = recording.values(link.random.randrange(1, BATCH_RECORDS_MAX + 1))
             operation = recording.begin("produce", self._process, sends_of(key, values, None))
             batch = batch_of(link, values)
+            sent_at = link.world.now
             try:
-                code, base_offset = await send_batch(link, EVENTS.name, index, batch, acks=self._acks)
+                code, base_offset = await send_batch(link, topic.name, index, batch, acks=self._acks)
             except NotSent:
                 operation.end(Outcome.FAIL)
                 await link.backoff()
@@ -112,14 +131,18 @@ class PlainProducer:
                 operation.end(Outcome.UNKNOWN)
                 await link.backoff()
             else:
-                if code == Code.NONE:
+                if code == Code.NONE and self._acks == 1 and self._plan.replicated:
+                    # Whether it stays is up to the next leader: a promise of its own, see `check_weak`.
+                    operation.end(Outcome.UNKNOWN)
+                    recording.weak.update(((key, value), sent_at) for value in values)
+                elif code == Code.NONE:
                     operation.end(Outcome.OK, sends_of(key, values, base_offset))
-                elif code in NOT_APPENDED:
+                elif code in NOT_APPENDED and code not in PERHAPS_KEPT:
                     operation.end(Outcome.FAIL)
                 else:
                     operation.end(Outcome.UNKNOWN)
-                    if code not in UNDECIDED:
-                        link.unexpected("a produce", code)
+                    if code not in UNDECIDED | PERHAPS_KEPT:
+                        link.unexpected("a produce", code, key=key)
                 if code:
                     await link.backoff()
             await asyncio.sleep(link.random.random() * PAUSE_MAX_S / self._plan.pace)
@@ -139,7 +162,10 @@ class UnflushedProducer:
             recording.unflushed.update(values)
             try:
                 code, _ = await send_batch(link, UNFLUSHED.name, 0, batch_of(link, values), acks=1)
+            except NotSent:
+                await link.backoff()
             except Disconnected:
+                recording.unflushed_doubtful.update(values)
                 await link.backoff()
             else:
                 recording.operations["unflushed produce"] += 1
@@ -160,6 +186,7 @@ class UnflushedProducer:
         recording.operations["unflushed read"] += 1
         if not recording.unflushed.issuperset(values):
             recording.finding(f"{link.name}: {UNFLUSHED.name} has values that were not sent to it")
+        values = [value for value in values if value not in recording.unflushed_doubtful]
         if values != sorted(set(values)):
             recording.finding(f"{link.name}: {UNFLUSHED.name} has values twice, or not in the order of sending")
 
@@ -219,7 +246,7 @@ class IdempotentProducer:
             link.world.counts["idempotent retries"] += attempts - 1
             if code:
                 operation.end(Outcome.UNKNOWN)
-                link.unexpected(f"attempt {attempts} of an idempotent produce", code)
+                link.unexpected(f"attempt {attempts} of an idempotent produce", code, key=key)
                 return
             operation.end(Outcome.OK, sends_of(key, values, base_offset))
             sequences[index] += len(values)

@@ -29,16 +29,20 @@ class Recording:
         self._operations = 0
         self.operations: Counter[str] = Counter()
         """Operations that ended, by workload."""
-        self.findings: list[str] = []
-        """What no client may see, whatever happened; in the order of finding."""
+        self.findings: list[tuple[str | None, str]] = []
+        """What no client may see, in the order of finding, by the partition whose losses would excuse it."""
         self.acknowledged: dict[tuple[str, str], int] = {}
         """By group and partition: the highest offset whose commit was acknowledged."""
         self.polled: dict[tuple[str, str], set[int]] = {}
         """By group and partition: the offsets that its members have read."""
         self.topics: dict[str, bool | None] = {}
         """By name of a topic: whether it must be there at the end; None where either is right."""
+        self.weak: dict[tuple[str, int], float] = {}
+        """By partition and value: when a record was sent that its leader acknowledged alone."""
         self.unflushed: set[int] = set()
-        """Values that a power cut may take."""
+        """Values that a power cut or an election may take."""
+        self.unflushed_doubtful: set[int] = set()
+        """Those of them whose request got no response: it may arrive when later ones have."""
         self.sources: dict[int, tuple[str, int]] = {}
         """By value of a copied record: partition and offset of the original."""
 
@@ -85,8 +89,12 @@ class Recording:
         for key, offset in offsets.items():
             self.acknowledged[group, key] = max(offset, self.acknowledged.get((group, key), offset))
 
-    def finding(self, text: str) -> None:
-        self.findings.append(text)
+    def finding(self, text: str, *, key: str | None = "") -> None:
+        """Note what no client may see, unless the partition `key` may have lost records.
+
+        Without a partition those of groups and transactions would excuse it; with None, nothing does.
+        """
+        self.findings.append((key, text))
         self.line(f"FINDING: {text}")
 
     def _named(self, process: int) -> str:

@@ -5,26 +5,33 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.testing.histories import CommittedOffset, PartitionEnd, check, forbidden
+from penstock.testing.sim import cluster as cluster_settings
+from penstock.testing.sim import store as store_settings
 from penstock.testing.sim.actors import Actor
-from penstock.testing.sim.administrators import CREATE_TOPICS_VERSION, check_topics, creation_of
+from penstock.testing.sim.administrators import CREATE_TOPICS_VERSION, TRIED_AGAIN, check_topics, creation_of
 from penstock.testing.sim.broker import SimBroker
 from penstock.testing.sim.client import Disconnected
 from penstock.testing.sim.clock import SimRandomness
+from penstock.testing.sim.cluster import EVENTS_OF_RUNS, ROOM_NEEDED, Cluster, Excuses
+from penstock.testing.sim.cluster_faults import ClusterFaults
 from penstock.testing.sim.consumers import Seen, end_offset, read_everything
-from penstock.testing.sim.faults import CLOCK_JUMP_MS_MAX, Schedule, eventually
+from penstock.testing.sim.faults import CLOCK_JUMP_MS_MAX, NotReady, Schedule, eventually
+from penstock.testing.sim.garbage import collected_after
 from penstock.testing.sim.links import Link
 from penstock.testing.sim.loop import Stuck
+from penstock.testing.sim.metadata_history import MetadataHistory
 from penstock.testing.sim.observer import Observer
-from penstock.testing.sim.plan import COPY_GROUP, EVENTS, UNFLUSHED, Plan, Topic
+from penstock.testing.sim.plan import COPY_GROUP, EVENTS, OFFSETS_PARTITIONS, PAIRS, UNFLUSHED, Plan, Topic, rack_name
 from penstock.testing.sim.producers import UnflushedProducer
 from penstock.testing.sim.recording import Recording, key_of
 from penstock.testing.sim.store import SimStore
+from penstock.testing.sim.tides import GROWTH, TIDE, TIDE_EVENTS, Tide, tide_workers
 from penstock.testing.sim.workloads import WORKLOADS, workers_of
 from penstock.testing.sim.world import World
 from penstock.wire.api import create_topics
@@ -45,6 +52,10 @@ AUDIT_PAUSE_S = 1.0
 LIMIT_S = 3_600.0
 PAGE_CACHE_EVERY = 4
 """One seed of so many acknowledges what is in the page cache, and has no power cuts."""
+PAGE_CACHE_EVERY_CLUSTER = 2
+"""One seed of a cluster of so many does; its power cuts wait until every replica is in sync."""
+LOSSES_EVERY = 4
+"""One of so many has power cuts of all brokers all the same: it may lose what elections report as lost."""
 
 SETTINGS: dict[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
@@ -54,18 +65,37 @@ SETTINGS: dict[str, str] = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.assignment.interval.ms": "0",
-    "offsets.topic.num.partitions": "2",
+    "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "transaction.state.log.num.partitions": "2",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "log.flush.offset.checkpoint.interval.ms": "5000",
 }
 """Of every simulated broker: groups settle, and transactions time out, within seconds."""
 
-EXPECTED_ERRORS = frozenset({"directory_offline", "directory_refuses", "maintenance_refused", "metadata_not_followed"})
+EXPECTED_ERRORS = frozenset(
+    {
+        "compaction_refused",
+        "directory_offline",
+        "directory_refuses",
+        "follower_not_opened",
+        "maintenance_refused",
+        "metadata_not_followed",
+    }
+)
 """What brokers log as an error because of a fault of their disk."""
 
-LOSSES = frozenset({"committed_records_missing", "segment_quarantined"})
+LOSSES = frozenset(
+    {
+        "committed_records_missing",
+        "committed_records_truncated",
+        "election_may_have_lost_records",
+        "segment_quarantined",
+    }
+)
 """What brokers log as an error of a partition whose acknowledged records a power cut took."""
+
+REPLICA_LOSSES = frozenset({"replica_damaged", "replica_records_missing"})
+"""And of a replica that lost what only the page cache had: it copies it from its leader."""
 
 EVENTS_COUNTED = ("zombie commits", "fenced commits", "fenced transactions", "idempotent retries")
 
@@ -81,6 +111,7 @@ class Verdict:
     """What a seed showed. The same seed has the same verdict on any machine."""
 
     seed: int
+    brokers: int
     trace_hash: str
     anomalies: tuple[str, ...]
     operations: dict[str, int]
@@ -99,6 +130,7 @@ class Verdict:
         return json.dumps(
             {
                 "seed": self.seed,
+                "brokers": self.brokers,
                 "trace_hash": self.trace_hash,
                 "verdict": "ok" if self.ok else "anomaly",
                 "operations": self.operations,
@@ -119,6 +151,8 @@ class Simulation:
     duration_s: float = DURATION_S
     brokers: int = 1
     pace: float = 0.25
+    tides: bool = False
+    """Whether the partitions of a topic are drained and resume, on a cluster."""
     recorded: bool = False
     """Keep lines for a person to read."""
     lines: list[str] = field(default_factory=list[str])
@@ -126,10 +160,20 @@ class Simulation:
 
     @property
     def power_cuts(self) -> bool:
-        return self.seed % PAGE_CACHE_EVERY != 0
+        """Whether any broker may lose its page cache at any time: what is acknowledged is on the disk."""
+        return self.seed % (PAGE_CACHE_EVERY if self.brokers == 1 else PAGE_CACHE_EVERY_CLUSTER) != 0
+
+    @property
+    def losses(self) -> bool:
+        """Whether all brokers of a cluster may lose their page caches at once, with what is only there."""
+        return self.brokers > 1 and self.seed % LOSSES_EVERY == 0
 
     def run(self, without: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Verdict:
         """Simulate, with a rule taken out where a context manager does that."""
+        with collected_after():
+            return self._run(without)
+
+    def _run(self, without: Callable[[], AbstractContextManager[Any]]) -> Verdict:
         world = World(self.seed, recorded=self.recorded)
         try:
             with without():
@@ -145,85 +189,130 @@ class Cast:
     def __init__(self, simulation: Simulation, world: World) -> None:
         self._simulation = simulation
         self._world = world
+        self._is_cluster = simulation.brokers > 1
         self._plan = Plan(pace=simulation.pace)
+        if self._is_cluster:
+            self._plan.topics += (PAIRS,)
+            self._plan.replicated = True
+            self._plan.reassigned = simulation.brokers > cluster_settings.FACTOR_MAX
         self._recording = Recording(world)
+        self._tide = Tide() if simulation.tides else None
+        self._cluster: Cluster | None = None
 
     def run(self) -> Verdict:
         world, recording = self._world, self._recording
         try:
             world.run(self._main(), limit_s=LIMIT_S)
         except Stuck as stuck:
-            recording.finding(f"the simulation does not end: {stuck}")
+            recording.finding(f"the simulation does not end: {stuck}", key=None)
+        except NotReady as reason:
+            recording.finding(f"the simulation cannot go on: {reason}", key=None)
+        excuses = Excuses() if self._cluster is None else self._cluster.excuses()
         anomalies = [
-            *recording.findings,
+            *(text for key, text in recording.findings if key is None or not excuses.cover(key)),
             *(f"{failure.node}: {failure.message}: {failure.error!r}" for failure in world.failures),
-            *(str(anomaly) for anomaly in forbidden(check(recording.history()))),
+            *(str(each) for each in forbidden(check(recording.history())) if not excuses.cover(each.key)),
+            *self._errors_logged(excuses),
         ]
-        for broker in self._brokers:
-            anomalies += [
-                f"{broker.name} logged {count} x {event} {partition}".rstrip()
-                for (event, partition), count in broker.log.errors.items()
-                if event not in EXPECTED_ERRORS and not (event in LOSSES and partition.startswith(UNFLUSHED.name))
-            ]
         operations = {workload: recording.operations[workload] for workload in WORKLOADS}
         faults = {kind.value: self._schedule.counts[kind] for kind in self._schedule.kinds}
+        events = {event: world.counts[event] for event in EVENTS_COUNTED}
         done = {**operations, **faults}
+        if self._tide is not None:
+            done |= {event: self._tide.counts[event] for event in TIDE_EVENTS}
+            events = {**events, **{event: self._tide.counts[event] for event in (*TIDE_EVENTS, GROWTH)}}
+        if self._cluster is not None:
+            anomalies += self._cluster.history.findings
+            seen = self._cluster.events()
+            missing_allowed = EVENTS_OF_RUNS if self._plan.reassigned else (*EVENTS_OF_RUNS, *ROOM_NEEDED)
+            done |= {event: count for event, count in seen.items() if event not in missing_allowed}
+            events = {**seen, "partitions with possible loss": len(excuses.partitions), **events}
         anomalies += [f"no {what} happened" for what, count in done.items() if not count]
         if sum(operations.values()) < OPERATIONS_MIN:
             anomalies.append(f"only {sum(operations.values())} operations")
         return Verdict(
             seed=self._simulation.seed,
+            brokers=self._simulation.brokers,
             trace_hash=world.trace.hexdigest(),
             anomalies=tuple(anomalies),
             operations=operations,
             faults=faults,
-            events={event: world.counts[event] for event in EVENTS_COUNTED},
+            events=events,
             requests=world.counts["requests"],
             simulated_s=round(world.now - 1000.0, 3),
         )
+
+    def _errors_logged(self, excuses: Excuses) -> Iterator[str]:
+        """What brokers logged as errors and no fault explains."""
+        for broker in self._brokers:
+            for (event, partition), count in broker.log.errors.items():
+                topic, _, index = partition.rpartition("-")
+                lossy = topic == UNFLUSHED.name or f"{topic}/{index}" in excuses.partitions
+                unsynced = self._is_cluster and not self._simulation.power_cuts and event in REPLICA_LOSSES
+                if event not in EXPECTED_ERRORS and not unsynced and not (event in LOSSES and lossy):
+                    yield f"{broker.name} logged {count} x {event} {partition}".rstrip()
 
     def _operations(self) -> int:
         return sum(self._recording.operations[workload] for workload in WORKLOADS)
 
     async def _main(self) -> None:
         simulation, world, plan = self._simulation, self._world, self._plan
-        self._store = SimStore(SimRandomness(world.stream("store")))
-        flush = "group" if simulation.power_cuts else "os"
-        self._brokers = [
-            SimBroker(
-                world,
-                broker_id=number,
-                store=self._store,
-                alone=simulation.brokers == 1,
-                settings={**SETTINGS, "log.flush.policy": flush},
-            )
-            for number in range(1, simulation.brokers + 1)
-        ]
-        self._addresses = [broker.address for broker in self._brokers]
+        self._make_brokers()
         for broker in self._brokers:
             broker.start()
         for broker in self._brokers:
             await broker.ready()
+        cluster = self._cluster
+        reign = None if cluster is None else cluster.reign
         auditor = world.node("auditor")
         auditor.start()
-        link = Link(world, auditor, self._addresses, self._recording)
-        await auditor.spawn(create(link, plan.topics, TOPIC_CONFIGS))
-        await auditor.spawn(create(link, (UNFLUSHED,), {**TOPIC_CONFIGS, **UNFLUSHED_CONFIGS}))
+        link = Link(world, auditor, self._addresses, self._recording, reign)
+        await auditor.spawn(self._create_topics(link))
+        workers = workers_of(plan)
+        if self._tide is not None:
+            workers |= tide_workers(plan, self._tide)
         self._actors = [
-            Actor(world, name, self._addresses, self._recording, make) for name, make in workers_of(plan).items()
+            Actor(world, name, self._addresses, self._recording, make, reign) for name, make in workers.items()
         ]
         for actor in self._actors:
             actor.start()
         self._schedule = Schedule(
-            world, brokers=self._brokers, store=self._store, actors=self._actors, power_cuts=simulation.power_cuts
+            world,
+            brokers=self._brokers,
+            store=self._store,
+            actors=self._actors,
+            power_cuts=simulation.power_cuts,
         )
+        if cluster is not None:
+            ClusterFaults(
+                world,
+                self._schedule,
+                brokers=self._brokers,
+                store=self._store,
+                history=cluster.history,
+                recording=self._recording,
+                power_cut_all=simulation.power_cuts or simulation.losses,
+            )
         await self._schedule.run(simulation.duration_s)
         await asyncio.sleep(CALM_S)
         await eventually(world, lambda: self._operations() >= OPERATIONS_MIN, limit_s=MORE_S)
         plan.stopping = True
         for actor in self._actors:
             await actor.finish(REST_S)
+        if cluster is not None:
+            if not await cluster.settle():
+                # Most that could be looked at now follows from that.
+                return
+            cluster.compare()
+            if cluster.excuses().coordinators:
+                # A transaction may be open for ever.
+                return
         before = await auditor.spawn(self._audit(link))
+        if self._tide is not None:
+            await auditor.spawn(self._check_tide(link, self._tide))
+        if cluster is not None:
+            for finding in cluster.check_weak(before):
+                self._recording.finding(finding)
         for broker in self._brokers:
             if simulation.power_cuts:
                 broker.cut_power()
@@ -234,10 +323,42 @@ class Cast:
         after = await auditor.spawn(self._read(link))
         for key, pairs in before.items():
             if after[key] != pairs:
-                self._recording.finding(f"{key} does not read the same after the last crash")
+                self._recording.finding(f"{key} does not read the same after the last crash", key=key)
         await auditor.spawn(UnflushedProducer(link, plan).read())
         for broker in self._brokers:
             await broker.stop()
+
+    def _make_brokers(self) -> None:
+        simulation, world = self._simulation, self._world
+        timeout_s = cluster_settings.SESSION_TIMEOUT_S if self._is_cluster else store_settings.SESSION_TIMEOUT_S
+        self._store = SimStore(SimRandomness(world.stream("store")), session_timeout_s=timeout_s)
+        flush = {"log.flush.policy": "group" if simulation.power_cuts else "os"}
+        more = cluster_settings.SETTINGS if self._is_cluster else {}
+        self._brokers = [
+            SimBroker(
+                world,
+                broker_id=number,
+                store=self._store,
+                alone=not self._is_cluster,
+                settings={**SETTINGS, **flush, **more, "broker.rack": rack_name(number)},
+            )
+            for number in range(1, simulation.brokers + 1)
+        ]
+        self._addresses = [broker.address for broker in self._brokers]
+        if self._is_cluster:
+            self._cluster = Cluster(world, self._brokers, MetadataHistory(self._store, world), self._recording)
+
+    async def _create_topics(self, link: Link) -> None:
+        """Create the topics, before anything goes wrong."""
+        if self._cluster is None:
+            await create(link, creation_of(self._plan.topics, TOPIC_CONFIGS))
+            await create(link, creation_of((UNFLUSHED,), {**TOPIC_CONFIGS, **UNFLUSHED_CONFIGS}))
+            return
+        losses, power_cuts = self._simulation.losses, self._simulation.power_cuts
+        for layout in cluster_settings.layouts(TOPIC_CONFIGS, UNFLUSHED_CONFIGS, losses=losses, power_cuts=power_cuts):
+            await create(link, creation_of((layout.topic,), layout.configs, factor=layout.factor))
+        if self._tide is not None:
+            await create(link, creation_of((TIDE,), {**TOPIC_CONFIGS, "min.insync.replicas": "2"}, factor=3))
 
     async def _audit(self, link: Link) -> Seen:
         """Look at the bounds at rest, and read everything."""
@@ -256,9 +377,28 @@ class Cast:
             await link.backoff()
         await check_topics(link)
         seen = await self._read(link)
-        for finding in check_groups(self._recording, seen):
-            self._recording.finding(finding)
+        for key, finding in check_groups(self._recording, seen):
+            self._recording.finding(finding, key=key)
         return seen
+
+    async def _check_tide(self, link: Link, tide: Tide) -> None:
+        """Read the topic whose partitions were drained, once no transaction is open in it."""
+        deadline = self._world.now + REST_S + CLOCK_BACK_S
+        ends: dict[str, int] = {}
+        for index in range(TIDE.partitions):
+            while True:
+                stable = await asked(link, TIDE, index, committed=True)
+                ends[key_of(TIDE.name, index)] = end = await asked(link, TIDE, index, committed=False)
+                if stable == end:
+                    break
+                if self._world.now > deadline:
+                    self._recording.finding(
+                        f"{TIDE.name}-{index} is stable to {stable} only, and ends at {end}", key=None
+                    )
+                    return
+                await asyncio.sleep(AUDIT_PAUSE_S)
+        for finding in tide.check(await read_everything(link, (TIDE,), ends)):
+            self._recording.finding(finding, key=None)
 
     async def _read(self, link: Link) -> Seen:
         ends = {
@@ -271,8 +411,8 @@ class Cast:
         return seen
 
 
-def check_groups(recording: Recording, seen: Seen) -> Iterator[str]:
-    """Whether groups have read what they have committed, and copied it once."""
+def check_groups(recording: Recording, seen: Seen) -> Iterator[tuple[str, str]]:
+    """Whether groups have read what they have committed, and copied it once: partition and finding."""
     committed = {
         (event.group, event.key): event.offset for event in recording.history() if isinstance(event, CommittedOffset)
     }
@@ -281,20 +421,20 @@ def check_groups(recording: Recording, seen: Seen) -> Iterator[str]:
             read = recording.polled.get((group, key), set())
             missed = [at for at, _ in seen[key] if at < offset and at not in read]
             if missed:
-                yield f"group {group} has committed {offset} in {key}, and none of its members read {missed}"
+                yield key, f"group {group} has committed {offset} in {key}, and none of its members read {missed}"
     copies = Counter(
         recording.sources[value] for pairs in seen.values() for _, value in pairs if value in recording.sources
     )
     for (key, at), count in copies.items():
         if count > 1:
-            yield f"offset {at} of {key} was copied {count} times"
+            yield key, f"offset {at} of {key} was copied {count} times"
         if at >= committed.get((COPY_GROUP, key), 0):
-            yield f"offset {at} of {key} was copied, and is not committed"
+            yield key, f"offset {at} of {key} was copied, and is not committed"
     for key in EVENTS.partition_keys():
         offset = committed.get((COPY_GROUP, key), 0)
         missed = [at for at, _ in seen[key] if at < offset and (key, at) not in copies]
         if missed:
-            yield f"offsets {missed} of {key} are committed, and were not copied"
+            yield key, f"offsets {missed} of {key} are committed, and were not copied"
 
 
 async def asked(link: Link, topic: Topic, index: int, *, committed: bool) -> int:
@@ -309,9 +449,12 @@ async def asked(link: Link, topic: Topic, index: int, *, committed: bool) -> int
         await link.backoff()
 
 
-async def create(link: Link, topics: tuple[Topic, ...], configs: Mapping[str, str]) -> None:
-    """Create the topics, before anything goes wrong."""
-    request = creation_of(topics, configs)
-    response = await link.ask(link.any_broker(), create_topics, CREATE_TOPICS_VERSION, request)
+async def create(link: Link, request: create_topics.Request) -> None:
+    """Create topics, once there are enough brokers for them."""
+    while True:
+        response = await link.ask(link.any_broker(), create_topics, CREATE_TOPICS_VERSION, request)
+        if not any(topic.error_code in TRIED_AGAIN for topic in response.topics):
+            break
+        await link.backoff()
     for topic in response.topics:
         assert not topic.error_code, f"{topic.name}: {topic.error_message}"

@@ -14,18 +14,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from penstock.metadata.nodes import Change, Changes, Gap, Node, Snapshot
-from penstock.metadata.operations import ANY_VERSION, Check, Create, Delete, Operation, Set
+from penstock.metadata.nodes import Changes, Gap, Node, Snapshot
+from penstock.metadata.operations import Delete, Operation
 from penstock.metadata.store import (
-    BadVersion,
-    NodeExists,
     NoNode,
-    NotEmpty,
     OutcomeUnknown,
     SessionCallback,
     SessionEvent,
@@ -35,6 +32,7 @@ from penstock.metadata.store import (
     WatchCallback,
     check_size,
 )
+from penstock.testing.node_tree import NodeTree
 
 Result = TypeVar("Result")
 
@@ -43,8 +41,6 @@ DELAY_S_MAX = 0.002
 
 SESSION_TIMEOUT_S = 6.0
 RECONNECT_S_MAX = 0.5
-HISTORY_MAX = 1_000
-"""Transactions that a lagging copy may be behind."""
 
 
 class Below(Protocol):
@@ -86,8 +82,7 @@ class SimStore:
         self.faults = StoreFaults()
         self.counts: Counter[str] = Counter()
         """Faults that happened, by name."""
-        self.nodes: dict[str, Node] = {}
-        self.number = 0
+        self._tree = NodeTree()
         self.clients: dict[int, SimSession] = {}
         """Those whose sessions are alive, by session."""
         self.operations_max = operations_max
@@ -98,10 +93,9 @@ class SimStore:
         self.context = copy_context()
         """Of what happens on the server's side."""
         self._session_last = 0
-        self._children: Counter[str] = Counter()
-        self._history: deque[tuple[int, dict[str, Node | None]]] = deque(maxlen=HISTORY_MAX)
-        """What each of the last transactions replaced."""
         self._heard: dict[int, float] = {}
+        self.followers: list[Callable[[Changes], None]] = []
+        """Called with every transaction as it is done: a test sees what no client has to see."""
 
     # Drawing
 
@@ -164,104 +158,42 @@ class SimStore:
         """Forget a session and delete what it owned, in a transaction of its own."""
         self.clients.pop(session, None)
         self._heard.pop(session, None)
-        owned = [path for path, node in self.nodes.items() if node.owner == session]
+        owned = self._tree.owned(session)
         if owned:
             self.commit(session, [Delete(path) for path in owned])
 
-    # Transactions
+    # Transactions and reads
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        return self._tree.nodes
+
+    @property
+    def number(self) -> int:
+        return self._tree.number
 
     def commit(self, session: int, operations: Sequence[Operation]) -> int | StoreFault:
         """Do a transaction and report it to the watchers; its number, or why none of it was done."""
-        draft: dict[str, Node | None] = {}
-        children: Counter[str] = Counter()
-        for index, operation in enumerate(operations):
-            fault = self._do(draft, children, operation, session, index)
-            if fault is not None:
-                return fault
-        changed = {path: node for path, node in draft.items() if node is not self.nodes.get(path)}
-        if not changed:
-            return self.number
-        self.number += 1
-        self._history.append((self.number, {path: self.nodes.get(path) for path in changed}))
-        self._children.update(children)
-        for path, node in changed.items():
-            if node is None:
-                del self.nodes[path]
-            else:
-                self.nodes[path] = node
-        done = Changes(number=self.number, changes=tuple(change_of(path, node) for path, node in changed.items()))
-        for client in list(self.clients.values()):
-            client.changed(done)
+        done = self._tree.commit(session, operations)
+        if isinstance(done, StoreFault):
+            return done
+        if done is not None:
+            for follower in self.followers:
+                follower(done)
+            for client in list(self.clients.values()):
+                client.changed(done)
         return self.number
-
-    def _do(
-        self, draft: dict[str, Node | None], children: Counter[str], operation: Operation, session: int, index: int
-    ) -> StoreFault | None:
-        path = operation.path
-        parent = path.rpartition("/")[0]
-        node = draft[path] if path in draft else self.nodes.get(path)
-        if isinstance(operation, Create):
-            if node is not None:
-                return NodeExists(path, index)
-            above = draft[parent] if parent in draft else self.nodes.get(parent)
-            if parent and (above is None or above.owner):
-                return NoNode(parent, index)
-            owner = session if operation.ephemeral else 0
-            draft[path] = Node(data=operation.data, version=0, owner=owner, created=self.number + 1)
-            children[parent] += 1
-            return None
-        if node is None:
-            return NoNode(path, index)
-        if operation.version not in (ANY_VERSION, node.version):
-            return BadVersion(path, index)
-        match operation:
-            case Set():
-                draft[path] = Node(
-                    data=operation.data, version=node.version + 1, owner=node.owner, created=node.created
-                )
-            case Delete():
-                if self._children[path] + children[path]:
-                    return NotEmpty(path, index)
-                draft[path] = None
-                children[parent] -= 1
-            case Check():
-                pass
-        return None
-
-    # Reads
 
     def oldest(self) -> int:
         """The transaction that a copy may be as far behind as."""
-        return self._history[0][0] - 1 if self._history else self.number
+        return self._tree.oldest()
 
     def get(self, path: str, position: int) -> Node | None:
-        before = self._undone(position)
-        return before[path] if path in before else self.nodes.get(path)
+        return self._tree.get(path, position)
 
     def tree(self, path: str, position: int) -> Snapshot:
         """A tree as it was after transaction `position`."""
-        before = self._undone(position)
-        prefix = path.rstrip("/") + "/"
-        found = {
-            each: node
-            for each, node in (self.nodes | before).items()
-            if node is not None and (each == path or each.startswith(prefix))
-        }
-        return Snapshot(number=position, nodes=dict(sorted(found.items())))
-
-    def _undone(self, position: int) -> dict[str, Node | None]:
-        before: dict[str, Node | None] = {}
-        for number, replaced in reversed(self._history):
-            if number <= position:
-                break
-            before |= replaced
-        return before
-
-
-def change_of(path: str, node: Node | None) -> Change:
-    if node is None:
-        return Change(path=path, data=None)
-    return Change(path=path, data=node.data, version=node.version, created=node.created)
+        return self._tree.tree(path, position)
 
 
 class SimSession:
@@ -637,7 +569,7 @@ class SimSource:
     def __init__(self, store: SimStore, *, exclusive: bool = False) -> None:
         self.store = store
         self.opened: list[SimSession] = []
-        self._exclusive = exclusive
+        self.exclusive = exclusive
 
     def __str__(self) -> str:
         return "the simulated metadata store"
@@ -646,7 +578,7 @@ class SimSource:
         return bool(self.store.nodes)
 
     async def open(self) -> SimSession:
-        if self._exclusive:
+        if self.exclusive:
             for session in list(self.store.clients):
                 self.store.end(session)
         client = SimSession(self.store)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import CancelledError, Executor, Future
+from enum import Enum
 from threading import Event
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.testing.sim.node import Life
 
@@ -103,18 +104,94 @@ class SimExecutor(Executor):
             finish(outcome)
 
 
+class Progress(Enum):
+    """How far a call is."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    CANCELLED = "cancelled"
+    FINISHED = "finished"
+
+
+OVER = frozenset({Progress.CANCELLED, Progress.FINISHED})
+
+
 class SimFuture(Future[Result]):
-    """The result of a call. A caller that blocks for it has the call done at once: nothing else can run meanwhile."""
+    """The result of a call. A caller that blocks for it has the call done at once: nothing else can run meanwhile.
+
+    Nothing of the superclass is used but its name: its locks are for threads, of which a simulation has one, and
+    brokers submit much work.
+    """
 
     def __init__(self, executor: SimExecutor) -> None:
-        super().__init__()
         self._executor = executor
+        self._progress = Progress.PENDING
+        self._outcome: Result | None = None
+        self._failure: BaseException | None = None
+        self._callbacks: list[Callable[[Future[Result]], object]] = []
         self.work: Work | None = None
 
+    def __repr__(self) -> str:
+        return f"<SimFuture {self._progress.value}>"
+
+    def cancel(self) -> bool:
+        if self._progress in (Progress.RUNNING, Progress.FINISHED):
+            return False
+        if self._progress is Progress.PENDING:
+            self._end(Progress.CANCELLED)
+        return True
+
+    def cancelled(self) -> bool:
+        return self._progress is Progress.CANCELLED
+
+    def running(self) -> bool:
+        return self._progress is Progress.RUNNING
+
+    def done(self) -> bool:
+        return self._progress in OVER
+
+    def add_done_callback(self, fn: Callable[[Future[Result]], object]) -> None:
+        if self._progress in OVER:
+            fn(self)
+        else:
+            self._callbacks.append(fn)
+
+    def set_running_or_notify_cancel(self) -> bool:
+        if self._progress is Progress.CANCELLED:
+            return False
+        assert self._progress is Progress.PENDING, "a call begins once"
+        self._progress = Progress.RUNNING
+        return True
+
+    def set_result(self, result: Result) -> None:
+        self._outcome = result
+        self._end(Progress.FINISHED)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        self._failure = exception
+        self._end(Progress.FINISHED)
+
+    def _end(self, progress: Progress) -> None:
+        assert self._progress not in OVER, "a call ends once"
+        self._progress = progress
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
     def result(self, timeout: float | None = None) -> Result:
-        if not self.done() and self.work is not None:
+        failure = self.exception(timeout)
+        if failure is not None:
+            raise failure
+        return cast("Result", self._outcome)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        if self._progress not in OVER and self.work is not None:
             self._executor.do(self.work)
-        return super().result(timeout)
+        if self._progress is Progress.CANCELLED:
+            raise CancelledError
+        if self._progress is not Progress.FINISHED:
+            raise TimeoutError
+        return self._failure
 
 
 class Work:
@@ -125,7 +202,7 @@ class Work:
     def __init__(
         self,
         number: int,
-        future: Future[Any],
+        future: SimFuture[Any],
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 Buffer = bytes | bytearray | memoryview
 
 HASH_BYTES = 16
+HASHED_BYTES = 1 << 16
+"""Hashed at once."""
 MESSAGE = Struct(">dcIBI")
 """Time, kind, connection, end that receives, bytes."""
 
@@ -25,6 +27,8 @@ class Trace:
     def __init__(self, world: World, *, recorded: bool) -> None:
         self._world = world
         self._hash = blake2b(digest_size=HASH_BYTES)
+        self._unhashed = bytearray()
+        """What is hashed with the next `HASHED_BYTES`."""
         self.facts = 0
         self.lines: list[str] | None = [] if recorded else None
         """Readable lines, where somebody asked for them."""
@@ -33,7 +37,11 @@ class Trace:
         """Bytes that arrived at one end of a connection."""
         world = self._world
         self.facts += 1
-        self._hash.update(MESSAGE.pack(world.now, b"m", connection, end, len(data)) + data)
+        unhashed = self._unhashed
+        unhashed += MESSAGE.pack(world.now, b"m", connection, end, len(data))
+        unhashed += data
+        if len(unhashed) > HASHED_BYTES:
+            self._take()
         if self.lines is not None:
             self.line(f"connection {connection} {'to server' if end else 'to client'}: {len(data)} bytes")
 
@@ -41,8 +49,12 @@ class Trace:
         """Anything else: a disk write, a fault, an end of a connection."""
         encoded = text.encode()
         self.facts += 1
-        self._hash.update(FACT.pack(self._world.now, b"f", len(encoded), len(data)) + encoded)
-        self._hash.update(data)
+        unhashed = self._unhashed
+        unhashed += FACT.pack(self._world.now, b"f", len(encoded), len(data))
+        unhashed += encoded
+        unhashed += data
+        if len(unhashed) > HASHED_BYTES:
+            self._take()
         if self.lines is not None:
             self.line(f"{text} ({len(data)} bytes)" if len(data) else text)
 
@@ -51,5 +63,10 @@ class Trace:
         if self.lines is not None:
             self.lines.append(f"{self._world.now:.6f} {text}")
 
+    def _take(self) -> None:
+        self._hash.update(self._unhashed)
+        self._unhashed.clear()
+
     def hexdigest(self) -> str:
+        self._take()
         return self._hash.hexdigest()

@@ -16,7 +16,16 @@ from typing import Any
 from penstock.testing.histories import Moved, Outcome, Send
 from penstock.testing.sim.client import Disconnected
 from penstock.testing.sim.consumers import Fetcher
-from penstock.testing.sim.links import ELSEWHERE, GROUP_KEY, TRANSACTION_KEY, UNDECIDED, Code, Link, NotSent
+from penstock.testing.sim.links import (
+    ELSEWHERE,
+    GROUP_KEY,
+    PERHAPS_KEPT,
+    TRANSACTION_KEY,
+    UNDECIDED,
+    Code,
+    Link,
+    NotSent,
+)
 from penstock.testing.sim.observer import committed_offsets
 from penstock.testing.sim.plan import COPY_GROUP, EVENTS, LEDGER, Plan
 from penstock.testing.sim.producers import NOT_APPENDED, batch_of, send_batch
@@ -140,7 +149,7 @@ class Transactions:
             if code in {Code.INVALID_TXN_STATE, Code.TRANSACTION_ABORTABLE}:
                 raise Doomed
             if code not in NOT_APPENDED | RETRIED:
-                link.unexpected(f"attempt {attempt + 1} of a transactional produce", code)
+                link.unexpected(f"attempt {attempt + 1} of a transactional produce", code, key=key_of(topic, index))
                 raise Doomed
             if code in UNDECIDED and self._version == 1:
                 self.doubtful = True
@@ -280,8 +289,9 @@ class Transactions:
                 return Outcome.OK if commit else Outcome.FAIL
             if code in RETRIED:
                 if code in UNDECIDED:
-                    unknown = True
                     self.doubtful = self.doubtful or self._version == 1
+                if code in UNDECIDED | PERHAPS_KEPT:
+                    unknown = True
                 if code in ELSEWHERE:
                     link.forget()
                 await link.backoff()
@@ -355,7 +365,7 @@ class Copier:
         self._place = (EVENTS.name, index)
         self._process = link.recording.process(link.name)
         self._transactions = Transactions(link, plan, transactional_id=f"copier-{index}", version=version)
-        self._fetcher = Fetcher(link, committed=True, sessions=False)
+        self._fetcher = Fetcher(link, committed=True, sessions=False, process=self._process)
         self._sources: dict[int, int] = {}
 
     async def run(self) -> None:
@@ -379,7 +389,7 @@ class Copier:
         if found is None:
             await self._link.backoff()
             return False
-        self._fetcher.positions = {self._place: max(found[key_of(*self._place)], 0)}
+        self._fetcher.seek(self._place, max(found[key_of(*self._place)], 0))
         self._link.recording.add(Moved(process=self._process, keys=(key_of(*self._place),)))
         return True
 

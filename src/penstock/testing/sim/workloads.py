@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.testing.sim.actors import Worker
-from penstock.testing.sim.administrators import Administrator
+from penstock.testing.sim.administrators import Administrator, Reassigner
 from penstock.testing.sim.consumers import Reader
 from penstock.testing.sim.links import Link
 from penstock.testing.sim.members import ClassicMember, ConsumerMember
 from penstock.testing.sim.observer import Observer
-from penstock.testing.sim.plan import EVENTS, LEDGER, Plan
+from penstock.testing.sim.plan import EVENTS, LEDGER, PAIRS, Plan, rack_name
 from penstock.testing.sim.producers import IdempotentProducer, PlainProducer, UnflushedProducer
 from penstock.testing.sim.transactors import Copier, Transactor
 
@@ -35,16 +35,23 @@ WORKLOADS = (
 """What a run must have done, each at least once."""
 
 
+def rack_of(plan: Plan, broker_id: int) -> str:
+    """The rack of a reader beside one of the brokers; none where there is one broker."""
+    return rack_name(broker_id) if plan.replicated else ""
+
+
 def workers_of(plan: Plan) -> dict[str, Callable[[Link], Worker]]:
     """What makes the worker of each client."""
-    return {
+    workers: dict[str, Callable[[Link], Worker]] = {
         "plain-1": lambda link: PlainProducer(link, plan, acks=1),
         "plain-2": lambda link: PlainProducer(link, plan, acks=-1),
         "idempotent-1": lambda link: IdempotentProducer(link, plan),
         "idempotent-2": lambda link: IdempotentProducer(link, plan),
         "unflushed": lambda link: UnflushedProducer(link, plan),
         "reader-1": lambda link: Reader(link, plan, topic=EVENTS, committed=False, sessions=True),
-        "reader-2": lambda link: Reader(link, plan, topic=LEDGER, committed=True, sessions=False),
+        "reader-2": lambda link: Reader(
+            link, plan, topic=LEDGER, committed=True, sessions=False, rack=rack_of(plan, 2)
+        ),
         "classic-1": lambda link: ClassicMember(link, plan),
         "classic-2": lambda link: ClassicMember(link, plan),
         "consumer-1": lambda link: ConsumerMember(link, plan),
@@ -59,3 +66,11 @@ def workers_of(plan: Plan) -> dict[str, Callable[[Link], Worker]]:
         "administrator": lambda link: Administrator(link, plan),
         "observer": lambda link: Observer(link, plan),
     }
+    if plan.replicated:
+        workers["pairs"] = lambda link: PlainProducer(link, plan, acks=-1, topic=PAIRS)
+        workers["reader-3"] = lambda link: Reader(
+            link, plan, topic=PAIRS, committed=False, sessions=True, rack=rack_of(plan, 3)
+        )
+    if plan.reassigned:
+        workers["reassigner"] = lambda link: Reassigner(link, plan)
+    return workers

@@ -195,3 +195,15 @@ def test_every_change_is_part_of_the_trace(world: World) -> None:
 
     assert trace_of(b"a") == trace_of(b"a")
     assert trace_of(b"a") != trace_of(b"b")
+
+
+def test_a_wiped_disk_has_no_files() -> None:
+    world = World(1)
+    node = world.node("machine")
+    disk = NodeDisk(node)
+    disk.files.make_directory("/data")
+
+    disk.wipe()
+
+    assert not disk.files.exists("/data")
+    world.close()

@@ -376,3 +376,14 @@ def test_the_trace_depends_on_the_seed(world: World) -> None:
 
     assert trace_of(5) == trace_of(5)
     assert trace_of(5) != trace_of(6)
+
+
+def test_a_slow_host_delays_what_it_sends_and_not_what_it_receives(world: World) -> None:
+    world.fabric.slow_s["server"] = 10.0
+
+    delays = {host: max(world.fabric.delay_s(host) for _ in range(50)) for host in ("client", "server")}
+
+    assert delays["client"] < 0.1
+    assert 5 < delays["server"] < 11
+    world.fabric.heal_all()
+    assert world.fabric.slow_s == {}
