@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator
+import warnings
+from collections import Counter
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +24,16 @@ settings.register_profile(
 )
 settings.load_profile("patient")
 
+TESTS = Path(__file__).parent
+WITH_CLIENTS = (TESTS / "cluster", TESTS / "protocol", TESTS / "spark")
+
+
+def pytest_configure() -> None:
+    """Refuse two modules of one name, of which a run of the folder of either does not notice the other."""
+    names = Counter(path.name for path in TESTS.rglob("test_*.py"))
+    if doubled := sorted(name for name, count in names.items() if count > 1):
+        raise pytest.UsageError(f"more than one module of tests has the name {', '.join(doubled)}")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a missing program, by its name; where PENSTOCK_NO_SKIP is set, let it fail instead."""
@@ -32,6 +46,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 if os.environ.get("PENSTOCK_NO_SKIP"):
                     raise pytest.UsageError(f"{item.nodeid} {reason}, and PENSTOCK_NO_SKIP is set")
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Collect the sockets that clients forget after the module that used them: a warning must not meet other tests.
+
+    Not before the last test has ended wholly: what it has logged holds the frames of its clients.
+    """
+    result = yield
+    is_last = nextitem is None or nextitem.path != item.path
+    if is_last and any(item.path.is_relative_to(folder) for folder in WITH_CLIENTS):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+    return result
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -28,10 +28,14 @@ SHELL_PAGES = (
     "docs/clients.md",
     "docs/configuration.md",
     "docs/operations.md",
+    "docs/partitions.md",
     "docs/tuning.md",
     "docs/testing.md",
+    "docs/scale.md",
 )
 """In the order in which README names them."""
+CLUSTER_PAGE = "docs/cluster.md"
+"""Followed on a cluster of `penstock dev up` (`cluster/test_cluster_page.py`)."""
 SPARK_PAGES = (
     "docs/spark.md",
     "docs/spark-sink.md",

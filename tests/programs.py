@@ -13,6 +13,7 @@ from tools import sparks
 from tools.spark_jars import is_complete, jars_folder
 
 from penstock.testing.apache_kafka import KAFKA_VERSION
+from penstock.testing.packet_filter import why_not
 
 ROOT = Path(__file__).parent.parent
 KAFKA_JARS = ROOT / ".cache" / f"kafka-{KAFKA_VERSION}" / "libs"
@@ -23,6 +24,8 @@ HOW_TO_GET = {
     "gcc": "install a C compiler (on Debian: apt-get install gcc libc6-dev)",
     "librdkafka-headers": "install librdkafka's headers (on Debian: apt-get install librdkafka-dev)",
     "make": "install make",
+    "packet-filter": "run as root, with iptables installed (on Debian: apt-get install iptables)",
+    "openssl": "install OpenSSL (on Debian: apt-get install openssl)",
     "spark-kafka-jars": "run `make spark-jars` (needs Maven)",
     **{f"pyspark-{version}": "run `make sparks`" for version in sparks.VERSIONS},
 }
@@ -36,6 +39,8 @@ def have(program: str) -> bool:
         return KAFKA_JARS.is_dir() and any(KAFKA_JARS.glob("kafka-clients-*.jar"))
     if program == "spark-kafka-jars":
         return is_complete(jars_folder(ROOT))
+    if program == "packet-filter":
+        return why_not() is None
     if program.startswith("pyspark-"):
         return sparks.is_complete(ROOT / ".cache" / program)
     if program == "librdkafka-headers":

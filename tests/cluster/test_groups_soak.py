@@ -32,7 +32,7 @@ from protocol.group_members import (
 )
 from protocol.topics import create_topic
 
-SOAK_SECONDS = float(os.environ.get("PENSTOCK_TEST_SOAK_SECONDS", 60))
+SOAK_SECONDS = float(os.environ.get("PENSTOCK_TEST_SOAK_SECONDS", 24))
 MEMBERS_MAX = 5
 MEMBERS_MIN = 6
 """Least number of messages for the test to be meaningful."""

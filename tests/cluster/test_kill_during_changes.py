@@ -24,8 +24,9 @@ from cluster.histories import QUIET, read_all
 from protocol.batches import batch, records_of
 from protocol.raw import EARLIEST, NONE, OFFSET_OUT_OF_RANGE, Wire
 from protocol.topics import create_topic, wait_until
+from soak_time import kills
 
-KILLS = 10
+KILLS = kills(few=4)
 TIMEOUT = 60.0
 BACKGROUND_SECONDS_MAX = 120.0
 MEGABYTE = 1 << 20
@@ -110,6 +111,7 @@ class TopicChanger:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300 + 20 * KILLS)
 def test_acknowledged_changes_of_topics_survive_every_kill(start_broker: Any, randomness: random.Random) -> None:
     broker = start_broker()
     changer = TopicChanger(broker.bootstrap, random.Random(randomness.getrandbits(32)))
@@ -145,6 +147,7 @@ def check_topics(broker: Any, changer: TopicChanger) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300 + 20 * KILLS)
 def test_a_killed_compaction_loses_no_key(start_broker: Any, randomness: random.Random) -> None:
     broker = start_broker({"log.cleaner.backoff.ms": "15", "log.segment.delete.delay.ms": "50"})
     configs = {"cleanup.policy": "compact", "segment.bytes": str(MEGABYTE), "min.cleanable.dirty.ratio": "0.01"}
@@ -189,6 +192,7 @@ def newest_by_key(messages: list[Message]) -> dict[bytes, tuple[int, bytes]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300 + 20 * KILLS)
 def test_a_killed_retention_leaves_a_log_without_gaps(start_broker: Any, randomness: random.Random) -> None:
     broker = start_broker({"log.retention.check.interval.ms": "15", "log.segment.delete.delay.ms": "50"})
     configs = {"segment.bytes": str(MEGABYTE), "retention.bytes": str(2 * MEGABYTE)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from typing import Any
@@ -20,16 +19,17 @@ from cluster.histories import (
     read_all,
 )
 from protocol.topics import create_topic, wait_until
+from soak_time import kills
 
-KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", 30))
+KILLS = kills(few=8)
 PROGRESS_SECONDS_MAX = 120.0
 
 
 def kill_at_random_moments(
-    broker: Any, randomness: random.Random, producers: list[NumberedProducer], kills: int
+    broker: Any, randomness: random.Random, producers: list[NumberedProducer], count: int
 ) -> None:
     """Kill the broker repeatedly, each time after every producer has made progress."""
-    for _ in range(kills):
+    for _ in range(count):
         goals = [len(producer.history.offsets) + randomness.randrange(1, 300) for producer in producers]
         wait_until(
             lambda: all(
@@ -65,7 +65,7 @@ def test_no_acknowledged_message_is_lost_and_none_is_duplicated_with_idempotence
         thread.start()
 
     try:
-        kill_at_random_moments(broker, randomness, producers, KILLS if flush == "os" else KILLS // 4)
+        kill_at_random_moments(broker, randomness, producers, KILLS if flush == "os" else -(-KILLS // 4))
     finally:
         histories = [producer.finish() for producer in producers]
         seen = {
@@ -100,7 +100,7 @@ def test_a_broker_killed_while_it_recovers_recovers_the_next_time(start_broker: 
     producer.start()
 
     try:
-        for _ in range(5):
+        for _ in range(-(-KILLS // 4)):
             kill_at_random_moments(broker, randomness, [producer], 1)
             broker.kill()
             for _ in range(3):

@@ -187,6 +187,27 @@ def test_a_restored_copy_of_the_metadata_restores_its_logs(broker: PenstockProce
     assert len(strays(broker.data)) == 1
 
 
+def test_a_broker_that_is_alone_goes_on_with_an_older_copy_of_its_metadata(
+    broker: PenstockProcess, tmp_path: Path
+) -> None:
+    create_topic(broker.bootstrap, "orders")
+    broker.stop()
+    shutil.copy(broker.data / "metadata.sqlite", tmp_path / "copy.sqlite")
+    for _ in range(2):
+        broker.start()
+        broker.kill()
+    broker.start()
+    produce(broker, "orders", VALUES)
+    broker.stop()
+    remove_metadata(broker.data)
+    shutil.copy(tmp_path / "copy.sqlite", broker.data / "metadata.sqlite")
+
+    broker.start()
+    produce(broker, "orders", [b"later"])
+
+    assert consumed(broker, "orders", 501) == [*VALUES, b"later"]
+
+
 def test_a_deleted_topic_is_removed_from_the_disk_even_if_the_broker_is_killed(broker: PenstockProcess) -> None:
     create_topic(broker.bootstrap, "orders", partitions=3, configs=SOON)
     for partition in range(3):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from pathlib import Path
@@ -14,22 +13,23 @@ from penstock.cli.segment_file import log_files, verify_segment
 from penstock.testing.histories import check, forbidden, load
 from penstock.testing.histories.workload import Plan, Workload
 from protocol.topics import create_topic, wait_until
+from soak_time import kills
 
-KILLS = int(os.environ.get("PENSTOCK_TEST_TXN_KILLS", 12))
-"""Kills in one run; two hundred take some minutes."""
+KILLS = kills(few=5)
+"""In one run; two hundred take some minutes."""
 FIXED_SEED = 20_261_115
 PROGRESS_SECONDS_MAX = 150.0
 PROGRESS_MAX = 30
 PAUSE_SECONDS_MAX = 0.05
 
 
-def killed_while_working(broker: Any, randomness: random.Random, path: Path, *, kills: int, **plan: Any) -> Workload:
+def killed_while_working(broker: Any, randomness: random.Random, path: Path, *, count: int, **plan: Any) -> Workload:
     """Run the workload and kill the broker repeatedly, each time after some operations have succeeded."""
     create_topic(broker.bootstrap, "history", partitions=3)
     workload = Workload(Plan(bootstrap=broker.bootstrap, topic="history", **plan), path, randomness)
     workload.start()
     try:
-        for _ in range(kills):
+        for _ in range(count):
             goal = workload.recorder.counts["ok"] + randomness.randrange(1, PROGRESS_MAX)
             wait_until(
                 lambda: workload.recorder.counts["ok"] >= goal,  # noqa: B023
@@ -65,7 +65,7 @@ def test_a_fixed_series_of_kills_leaves_a_history_without_anomalies(start_broker
 
     broker = start_broker()
 
-    workload = killed_while_working(broker, random.Random(FIXED_SEED), path, kills=KILLS)
+    workload = killed_while_working(broker, random.Random(FIXED_SEED), path, count=KILLS)
 
     assert workload.recorder.counts["ok"] > KILLS
     check_history(path)
@@ -81,7 +81,7 @@ def test_kills_at_random_leave_a_history_without_anomalies(
     path = tmp_path / "history.jsonl"
     broker = start_broker()
 
-    killed_while_working(broker, randomness, path, kills=KILLS, group_protocol=protocol)
+    killed_while_working(broker, randomness, path, count=KILLS, group_protocol=protocol)
 
     check_history(path)
     check_files(broker)

@@ -161,13 +161,24 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="Only the feature levels that clients read",
+        title="A cluster version of its own instead of metadata.version",
         reason=(
             "Kafka's feature levels say which records its metadata log may hold, so that its nodes can be "
-            "upgraded one by one. penstock has no such log. It has `transaction.version` and `group.version`, by "
-            "which clients choose their protocol."
+            "upgraded one by one. penstock has other records, and its cluster version is `penstock.version`: tools "
+            "take a level of `metadata.version` for a release of Kafka. Beside it are `transaction.version` and "
+            "`group.version`, by which clients choose their protocol."
         ),
         places=(
+            Place(
+                scenario="api_versions/ranges_of_every_api",
+                field="ranges.supported_features[penstock.version]",
+                kafka=ABSENT,
+            ),
+            Place(
+                scenario="api_versions/ranges_of_every_api",
+                field="ranges.finalized_features[penstock.version]",
+                kafka=ABSENT,
+            ),
             Place(scenario="api_versions/ranges_of_every_api", field="ranges.supported_features[*]", penstock=ABSENT),
             Place(scenario="api_versions/ranges_of_every_api", field="ranges.finalized_features[*]", penstock=ABSENT),
         ),
@@ -402,6 +413,17 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        title="A topic can have fewer active partitions",
+        reason=(
+            "The key `partitions.active` is penstock's own: records for the other partitions are written to these, and "
+            "the offset in a producer's response is the one there (docs/partitions.md)."
+        ),
+        places=tuple(
+            Place(scenario=f"{family}/*", field="*.configs[partitions.active]", kafka=ABSENT)
+            for family in ("topics", "configs")
+        ),
+    ),
+    Difference(
         title="The records of a compressed batch are not checked by default",
         reason=(
             "Kafka decompresses every batch to check its records. penstock checks the header and the CRC and stores "
@@ -472,6 +494,14 @@ DIFFERENCES: tuple[Difference, ...] = (
                 penstock="1",
             ),
         ),
+    ),
+    Difference(
+        title="Clusters are kept in ZooKeeper",
+        reason=(
+            "Kafka 4 has no ZooKeeper any more, and does not know its settings. Brokers of penstock keep their "
+            "cluster's metadata there, with the settings that Kafka 3 had."
+        ),
+        places=(Place(scenario="configs/broker_some_keys", field="*.configs[zookeeper.connect]", kafka=ABSENT),),
     ),
     Difference(
         title="Listeners change with a restart",

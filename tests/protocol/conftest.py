@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -52,18 +50,9 @@ def group(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def client(request: pytest.FixtureRequest, broker: object, forgotten_sockets_are_collected: None) -> Any:
+def client(request: pytest.FixtureRequest, broker: object) -> Any:
     """The adapter that runs a story, on the module's broker."""
     return request.param.on(broker.bootstrap)  # type: ignore[attr-defined]
-
-
-@pytest.fixture(scope="module")
-def forgotten_sockets_are_collected() -> Iterator[None]:
-    """For clients that leave sockets to the garbage collector, whose warning must not meet some later test."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        gc.collect()
 
 
 @pytest.fixture

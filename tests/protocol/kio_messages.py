@@ -120,7 +120,9 @@ def as_ours(module: types.ModuleType, side: str, entity: Any) -> Message:
     values = {}
     for field in dataclasses.fields(entity):
         kind = field.metadata.get("kafka_type")
-        value = our_value(module, side, getattr(entity, field.name), kind)
+        value = getattr(entity, field.name)
+        is_array = "tuple" in str(field.type)
+        value = None if value is None and is_array else our_value(module, side, value, kind)
         timed = kind is not None and kind.startswith(("timedelta", "datetime"))
         values[f"{field.name}_ms" if timed else field.name] = value
     return cls(**values)

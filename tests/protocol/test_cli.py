@@ -365,11 +365,15 @@ def test_a_second_broker_takes_a_free_port_for_its_metrics_and_says_so(tmp_path:
         listen = ("--listen", f"127.0.0.1:{at}", "--set", f"metrics.listener=127.0.0.1:{metrics_port}")
         return Child((*PENSTOCK, "up", *listen, "--data", str(tmp_path / str(number))), log=tmp_path / f"log{number}")
 
+    def moved() -> list[str]:
+        logs = [tmp_path / f"log{number}" for number in (1, 2)]
+        return [line for log in logs for line in log.read_text().splitlines() if "metrics_port_taken" in line]
+
     with up(1, port) as first, up(2, second_port) as second:
         for child, at in ((first, port), (second, second_port)):
             child.wait_until(lambda at=at: port_responds(at), what="open port", seconds_max=COMMAND_SECONDS_MAX)
-        logs = [(tmp_path / f"log{number}").read_text() for number in (1, 2)]
+        second.wait_until(moved, what="another port for metrics", seconds_max=COMMAND_SECONDS_MAX)
 
-    (taken,) = [json.loads(line) for log in logs for line in log.splitlines() if "metrics_port_taken" in line]
+    (taken,) = map(json.loads, moved())
     assert (taken["wanted"], taken["key"]) == (metrics_port, "metrics.listener")
     assert taken["port"] not in (0, metrics_port)

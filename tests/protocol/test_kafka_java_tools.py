@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.coordinator.runtime import partition_of
+from penstock.model.cluster_versions import FEATURE, SUPPORTED
 from protocol.clients.confluent import Confluent
 from protocol.clients.java import TOOLS, console_consume, console_produce, on, tool
 from protocol.topics import fresh_name, wait_until
@@ -161,6 +162,26 @@ def test_tools_show_the_cluster_id_apis_and_features(broker: Any) -> None:
     assert "ERROR" not in apis
     assert re.search(r"Produce\(0\): \d+ to \d+ \[usable: \d+\]", apis)
     assert "Exception" not in features
+
+
+def test_its_feature_tool_changes_the_version_of_the_cluster_and_says_why_not(broker: Any) -> None:
+    if not hasattr(broker, "data"):
+        pytest.skip("Kafka's own versions are other ones")
+    command = f"{TOOLS}.FeatureCommand"
+    latest = SUPPORTED.highest
+
+    described = tool(command, *on(broker), "describe")
+    same = tool(command, *on(broker), "upgrade", "--feature", f"{FEATURE}={latest}")
+    with pytest.raises(AssertionError, match="There is no way back to before 3"):
+        tool(command, *on(broker), "downgrade", "--feature", f"{FEATURE}=1")
+    with pytest.raises(AssertionError, match=f"The controller supports versions 1 to {latest}"):
+        tool(command, *on(broker), "disable", "--feature", FEATURE)
+
+    assert re.search(
+        rf"{FEATURE}\s+SupportedMinVersion: 1\s+SupportedMaxVersion: {latest}\s+FinalizedVersionLevel: {latest}\s",
+        described,
+    )
+    assert f"{FEATURE} was upgraded to {latest}" in same
 
 
 def test_its_segment_reader_reads_the_files(broker: Any, make_topic: Any) -> None:

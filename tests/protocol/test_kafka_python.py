@@ -27,7 +27,7 @@ from protocol.topics import fresh_name, wait_until
 
 BROKER_SETTINGS = QUICK
 TIMEOUT = 60.0
-pytestmark = [*FORGETS_SOCKETS, pytest.mark.usefixtures("forgotten_sockets_are_collected")]
+pytestmark = list(FORGETS_SOCKETS)
 
 
 @pytest.fixture

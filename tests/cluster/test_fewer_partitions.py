@@ -1,0 +1,249 @@
+"""Topics with fewer active partitions, on a real cluster: clients of every library go on without an error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.cimpl import NewPartitions
+
+from cluster.replicated import WAIT_S, SteadyProducer, admin, cluster_on, create, leader_of, until
+from cluster.steady_clients import (
+    AioKafkaGroup,
+    ConfluentGroup,
+    ConsumerProtocolGroup,
+    KafkaPythonGroup,
+    SteadyGroup,
+    SteadyTransactions,
+)
+from penstock.testing.cluster import PenstockCluster
+from penstock.testing.processes import Deadline
+from penstock.testing.zookeeper import ZooKeeper
+from protocol.clients.java import TOOLS, console_consume, on, tool
+from protocol.clients.kafka_python import FORGETS_SOCKETS
+from protocol.topics import fresh_name
+
+pytestmark = [pytest.mark.xdist_group("zookeeper"), *FORGETS_SOCKETS]
+
+PENSTOCK = (sys.executable, "-c", "from penstock.cli.main import run; run()")
+PARTITIONS = 4
+ACTIVE = 2
+SETTING = "partitions.active"
+JAVA_RECORDS = 500
+GROUPS: tuple[type[SteadyGroup], ...] = (ConfluentGroup, ConsumerProtocolGroup, KafkaPythonGroup, AioKafkaGroup)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockCluster]:
+    with ZooKeeper() as zookeeper, cluster_on(zookeeper, tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+def penstock(cluster: PenstockCluster, *arguments: str, status: int = 0) -> str:
+    command = [*PENSTOCK, "topic", *arguments, "-b", cluster.bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * WAIT_S, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def set_active(cluster: PenstockCluster, topic: str, count: int | None) -> None:
+    """Change the number of active partitions as any client does; it may have to wait for partitions that resume."""
+    operation = AlterConfigOpType.DELETE if count is None else AlterConfigOpType.SET
+    entry = ConfigEntry(SETTING, None if count is None else str(count), incremental_operation=operation)
+    wanted = ConfigResource("topic", topic, incremental_configs=[entry])
+    deadline = Deadline(WAIT_S)
+    client = admin(cluster)
+    while True:
+        [result] = client.incremental_alter_configs([wanted]).values()
+        try:
+            result.result(WAIT_S)
+        except KafkaException as error:
+            if "yet to resume" not in str(error) or deadline.passed:
+                raise
+        else:
+            return
+
+
+def read_committed(cluster: PenstockCluster, topic: str, partition: int) -> list[bytes]:
+    """Every committed record of a partition, which may end with batches that hold none."""
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "audit", "log_level": 0}
+    reading = {"enable.auto.commit": False, "isolation.level": "read_committed", "enable.partition.eof": True}
+    reader = Consumer({**settings, **reading})
+    found: list[bytes] = []
+    deadline = Deadline(WAIT_S)
+    try:
+        reader.assign([TopicPartition(topic, partition, 0)])
+        while True:
+            assert not deadline.passed, f"{topic}-{partition} has no end after {len(found)} records"
+            for message in reader.consume(1000, 0.5):
+                error = message.error()
+                if error is None:
+                    found.append(message.value() or b"")
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return found
+                else:
+                    raise KafkaException(error)
+    finally:
+        reader.close()
+
+
+def check_topic(cluster: PenstockCluster, topic: str, acknowledged: set[bytes]) -> list[list[bytes]]:
+    """Every acknowledged record is in the topic, and none twice; returns the records by partition."""
+    found = [read_committed(cluster, topic, partition) for partition in range(PARTITIONS)]
+    values = [value for each in found for value in each]
+    assert len(values) == len(set(values)), f"{topic} has a record twice"
+    assert acknowledged <= set(values), f"{topic} has lost {sorted(acknowledged - set(values))[:5]}"
+    return found
+
+
+def end_of(cluster: PenstockCluster, topic: str, partition: int) -> int:
+    reader = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "ends", "log_level": 0})
+    try:
+        return int(reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_S)[1])
+    finally:
+        reader.close()
+
+
+def longest_pause(producer: SteadyProducer) -> float:
+    """Seconds between two acknowledgements."""
+    return max(later - earlier for (earlier, _), (later, _) in pairwise(producer.acknowledged))
+
+
+def test_clients_of_every_library_write_and_read_on_through_a_shrink_a_kill_and_an_undo(
+    cluster: PenstockCluster,
+) -> None:
+    names = {kind: fresh_name(kind.__name__.lower()) for kind in GROUPS}
+    steady, transactions = fresh_name("steady"), fresh_name("transactions")
+    topics = [*names.values(), steady, transactions]
+    for topic in topics:
+        create(cluster, topic, partitions=PARTITIONS)
+    with contextlib.ExitStack() as running:
+        groups = [running.enter_context(kind(cluster.bootstrap, topic, topic)) for kind, topic in names.items()]
+        written = running.enter_context(SteadyProducer(cluster, steady, PARTITIONS))
+        transacted = running.enter_context(SteadyTransactions(cluster.bootstrap, transactions, transactions))
+
+        def all_go_on() -> None:
+            for client in (*groups, written, transacted):
+                client.wait_for_more(40)
+
+        all_go_on()
+        for topic in topics:
+            set_active(cluster, topic, ACTIVE)
+        all_go_on()
+        print(f"longest pause around the shrink: {longest_pause(written):.3f} s")
+        frozen = [end_of(cluster, steady, partition) for partition in range(ACTIVE, PARTITIONS)]
+        all_go_on()
+        assert [end_of(cluster, steady, partition) for partition in range(ACTIVE, PARTITIONS)] == frozen
+        victim = cluster.broker(leader_of(cluster, steady, PARTITIONS - 1))
+        victim.kill()
+        all_go_on()
+        victim.start()
+        for topic in topics:
+            set_active(cluster, topic, None)
+        all_go_on()
+        assert all(end_of(cluster, steady, ACTIVE + at) > end for at, end in enumerate(frozen))
+        # Again, to as many and to fewer: what was adopted counts.
+        for topic in topics:
+            set_active(cluster, topic, 1)
+        all_go_on()
+    for client in (*groups, transacted):
+        assert client.failures == []
+    assert written.errors == []
+    for group in groups:
+        check_topic(cluster, group.topic, set(group.acknowledged))
+    check_topic(cluster, transactions, set(transacted.committed))
+    by_partition = check_topic(cluster, steady, {value for _, value in written.acknowledged})
+    for values in by_partition:
+        for sent_to in range(PARTITIONS):
+            numbers = [int(value) for value in values if int(value) % PARTITIONS == sent_to]
+            assert numbers == sorted(numbers), "records of one partition are out of order"
+
+
+@pytest.mark.needs("kafka-jars")
+def test_kafkas_own_tools_write_to_and_read_from_a_topic_with_drained_partitions(cluster: PenstockCluster) -> None:
+    topic = fresh_name("javas")
+    create(cluster, topic, partitions=PARTITIONS)
+    load = ("--topic", topic, "--num-records", str(JAVA_RECORDS), "--record-size", "50", "--throughput", "-1")
+    tool(f"{TOOLS}.ProducerPerformance", *on(cluster), *load)
+    set_active(cluster, topic, ACTIVE)
+
+    sent = tool(f"{TOOLS}.ProducerPerformance", *on(cluster), *load)
+    in_txn = ("--transactional-id", topic, "--transaction-duration-ms", "100")
+    transacted = tool(f"{TOOLS}.ProducerPerformance", *on(cluster), *load, *in_txn)
+    read = console_consume(
+        cluster.bootstrap, topic, 3 * JAVA_RECORDS, "--from-beginning", "--isolation-level", "read_committed"
+    )
+
+    assert f"{JAVA_RECORDS} records sent" in sent
+    assert f"{JAVA_RECORDS} records sent" in transacted
+    assert len(read) == 3 * JAVA_RECORDS
+    described = tool(f"{TOOLS}.TopicCommand", *on(cluster), "--describe", "--topic", topic)
+    assert f"PartitionCount: {PARTITIONS}" in described
+    fewer = tool(
+        f"{TOOLS}.TopicCommand", *on(cluster), "--alter", "--topic", topic, "--partitions", str(ACTIVE), status=1
+    )
+    assert "would not be an increase" in fewer
+
+
+def test_the_command_shows_what_it_does_and_undoes_it(cluster: PenstockCluster) -> None:
+    topic = fresh_name("commanded")
+    create(cluster, topic, partitions=PARTITIONS)
+
+    assert "say --yes" in penstock(cluster, "shrink", topic, "--to", "2", status=1)
+    planned = penstock(cluster, "shrink", topic, "--to", "3", "--yes")
+    assert "written_to" in planned
+    assert "no multiple of 3" in planned
+    described = penstock(cluster, "describe", topic)
+    assert "partition 3 is drained: its records are written to partition 0" in described
+    shown = json.loads(penstock(cluster, "describe", topic, "-o", "json"))
+    assert shown["drained"] == [{"partition": 3, "written_to": 0}]
+    assert "remove it" in penstock(cluster, "shrink", topic, "--to", "2", "--yes", status=1)
+
+    penstock(cluster, "shrink", topic, "--undo", "--yes")
+    assert "is drained" not in penstock(cluster, "describe", topic)
+    assert "nothing to undo" in penstock(cluster, "shrink", topic, "--undo", "--yes", status=1)
+
+
+def grows(cluster: PenstockCluster, wanted: NewPartitions) -> bool:
+    """Whether a topic gets more partitions; it does not while some have yet to resume."""
+    client = admin(cluster)
+    [result] = client.create_partitions([wanted]).values()
+    try:
+        result.result(WAIT_S)
+    except KafkaException as error:
+        if SETTING not in str(error):
+            raise
+        return False
+    return True
+
+
+def test_a_topic_grows_after_its_partitions_have_resumed(cluster: PenstockCluster) -> None:
+    topic = fresh_name("grown")
+    create(cluster, topic, partitions=PARTITIONS)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "log_level": 0})
+
+    def send(value: bytes, partition: int = PARTITIONS - 1) -> None:
+        producer.produce(topic, value, partition=partition)
+        assert producer.flush(WAIT_S) == 0
+
+    send(b"before")
+    set_active(cluster, topic, ACTIVE)
+    send(b"drained")
+    grown = NewPartitions(topic, PARTITIONS + 1)
+    assert not grows(cluster, grown)
+    set_active(cluster, topic, None)
+    send(b"after")
+    deadline = Deadline(WAIT_S)
+    while not grows(cluster, grown):
+        assert not deadline.passed, "the last partition has yet to resume"
+    until(cluster, lambda found: len(found.topics[topic].partitions) == PARTITIONS + 1)
+
+    assert read_committed(cluster, topic, PARTITIONS - 1) == [b"before", b"after"]
+    assert read_committed(cluster, topic, (PARTITIONS - 1) % ACTIVE) == [b"drained"]
