@@ -33,7 +33,7 @@ def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[Any]:
     """The Arrow record batches of a range, in the order of its offsets. Runs in an executor."""
     with shared_link(options.link) as link:
         if wanted.leader is not None:
-            link.assume_leader(wanted.topic, wanted.partition, wanted.leader)
+            link.assume_leader(wanted.topic, wanted.partition, wanted.leader, wanted.leader_epoch)
         reader = ColumnReader(options, wanted)
         for fetched in RangeFetcher(link, wanted, options.fetch):
             yield from reader.batches(fetched)
@@ -85,6 +85,7 @@ class BatchReader(DataSourceReader):
                         end=until,
                         topic_id=cluster.topic_id(topic),
                         leader=cluster.leader(topic, partition),
+                        leader_epoch=cluster.leader_epoch(topic, partition),
                     )
                     for (topic, partition), until in sorted(end.items())
                     if (topic, partition) in start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,9 @@ OFFSET_FETCH_VERSION_MAX = 7
 """Later versions are for several groups at once."""
 OFFSET_COMMIT_VERSION_MAX = 8
 NOTHING_COMMITTED = -1
+LOOKUPS_MAX = 4
+"""How often a topic that does not exist is looked up, each time at another broker."""
+LOOKUP_SECONDS = 0.2
 NO_SUCH_TIME = -1
 
 
@@ -63,8 +67,15 @@ class Cluster:
 
     def require(self) -> frozenset[Place]:
         """The same; MissingTopic if a topic or partition that the subscription names does not exist."""
-        found = self.places()
         wanted = self._subscription
+        found = self.places()
+        for _ in range(LOOKUPS_MAX - 1):
+            if not (wanted.places - found or set(wanted.topics) - {topic for topic, _ in found}):
+                break
+            # Of several brokers, each learns of a new topic on its own.
+            self._link.forget()
+            time.sleep(LOOKUP_SECONDS)
+            found = self.places()
         missing = sorted(set(wanted.topics) - {topic for topic, _ in found})
         if missing:
             raise MissingTopic(f"Topic {', '.join(missing)} does not exist")
@@ -81,6 +92,10 @@ class Cluster:
             return self._link.leader(topic, partition)
         except (LinkDown, BrokerError):
             return None
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """The epoch of that leader; -1 if it is not known now."""
+        return self._link.leader_epoch(topic, partition)
 
     # Where they begin and end
 
@@ -104,7 +119,9 @@ class Cluster:
             topics: dict[str, list[list_offsets.ListOffsetsPartition]] = {}
             for topic, partition in places:
                 requested = list_offsets.ListOffsetsPartition(
-                    partition_index=partition, timestamp=times[topic, partition]
+                    partition_index=partition,
+                    current_leader_epoch=self._link.leader_epoch(topic, partition),
+                    timestamp=times[topic, partition],
                 )
                 topics.setdefault(topic, []).append(requested)
             request = list_offsets.Request(
@@ -218,15 +235,19 @@ class Cluster:
             offset_fetch.OffsetFetchRequestTopic(name=name, partition_indexes=parts) for name, parts in wanted.items()
         ]
         request = offset_fetch.Request(group_id=group, topics=topics)
-        response = self._of_group(group, offset_fetch, request, OFFSET_FETCH_VERSION_MAX)
-        raise_for(response.error_code, f"group {group}")
-        found: Offsets = {}
-        for topic in response.topics:
-            for part in topic.partitions:
-                raise_for(part.error_code, f"group {group}")
-                if part.committed_offset != NOTHING_COMMITTED:
-                    found[topic.name, part.partition_index] = part.committed_offset
-        return found
+
+        def attempt() -> Offsets:
+            response = self._call_coordinator(group, offset_fetch, request, OFFSET_FETCH_VERSION_MAX)
+            raise_for(response.error_code, f"group {group}")
+            found: Offsets = {}
+            for topic in response.topics:
+                for part in topic.partitions:
+                    raise_for(part.error_code, f"group {group}")
+                    if part.committed_offset != NOTHING_COMMITTED:
+                        found[topic.name, part.partition_index] = part.committed_offset
+            return found
+
+        return self._link.retrying(f"the coordinator of group {group}", attempt)
 
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
         """Commit these offsets to a group, as one of its consumers would."""
@@ -243,13 +264,14 @@ class Cluster:
                 offset_commit.OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()
             ],
         )
-        response = self._of_group(group, offset_commit, request, OFFSET_COMMIT_VERSION_MAX)
-        for topic in response.topics:
-            for part in topic.partitions:
-                raise_for(part.error_code, f"committing {topic.name}-{part.partition_index} to group {group}")
 
-    def _of_group(self, group: str, api: ModuleType, request: Any, version_max: int) -> Any:
-        return self._link.retrying(
-            f"the coordinator of group {group}",
-            lambda: self._link.call(self._link.coordinator(group), api, request, version_max),
-        )
+        def attempt() -> None:
+            response = self._call_coordinator(group, offset_commit, request, OFFSET_COMMIT_VERSION_MAX)
+            for topic in response.topics:
+                for part in topic.partitions:
+                    raise_for(part.error_code, f"committing {topic.name}-{part.partition_index} to group {group}")
+
+        self._link.retrying(f"the coordinator of group {group}", attempt)
+
+    def _call_coordinator(self, group: str, api: ModuleType, request: Any, version_max: int) -> Any:
+        return self._link.call(self._link.coordinator(group), api, request, version_max)

@@ -132,6 +132,8 @@ class RangeFetcher:
         except BrokerError as error:
             if not error.retriable:
                 raise
+            # This broker knows the topic.
+            self._gone_since = None
             self._wait(error)
             return None
         return self._whole(part)
@@ -181,7 +183,10 @@ class RangeFetcher:
         version = self._link.version(address, fetch, FETCH_VERSION_BY_NAME_MAX if by_name else FETCH_VERSION_MAX)
         by_name = version <= FETCH_VERSION_BY_NAME_MAX
         part = fetch.FetchPartition(
-            partition=wanted.partition, fetch_offset=self._position, partition_max_bytes=self._settings.bytes_max
+            partition=wanted.partition,
+            current_leader_epoch=self._link.leader_epoch(wanted.topic, wanted.partition),
+            fetch_offset=self._position,
+            partition_max_bytes=self._settings.bytes_max,
         )
         topic = fetch.FetchTopic(
             topic=wanted.topic if by_name else "",
@@ -258,11 +263,15 @@ class RangeFetcher:
 
     def _bound(self, which: int) -> int:
         wanted = self._wanted
-        requested = list_offsets.ListOffsetsPartition(partition_index=wanted.partition, timestamp=which)
+        address = self._link.leader(wanted.topic, wanted.partition)
+        requested = list_offsets.ListOffsetsPartition(
+            partition_index=wanted.partition,
+            current_leader_epoch=self._link.leader_epoch(wanted.topic, wanted.partition),
+            timestamp=which,
+        )
         request = list_offsets.Request(
             replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=wanted.topic, partitions=[requested])]
         )
-        address = self._link.leader(wanted.topic, wanted.partition)
         response = self._link.call(address, list_offsets, request, LIST_OFFSETS_VERSION_MAX)
         part = response.topics[0].partitions[0]
         raise_for(part.error_code, self._name)

@@ -41,6 +41,8 @@ COORDINATORS_KEPT_MAX = 1_000
 """Coordinators that a link remembers from one task to the next."""
 CONTACT_MS_MAX = 5_000
 """How long the first connection to a cluster is tried."""
+NO_LEADER = -1
+NO_EPOCH = -1
 COORDINATOR_OF_GROUP = 0
 COORDINATOR_OF_TRANSACTIONS = 1
 CLIENT_ID = "pyspark-penstock"
@@ -170,8 +172,14 @@ class BrokerLink:
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, dict[int, PartitionView]] = {}
         self._topic_ids: dict[str, bytes] = {}
+        self._leader_epochs: dict[tuple[str, bytes, int], int] = {}
+        """The latest leader epoch of each partition; a broker that names an earlier one has old metadata."""
         self._coordinators: dict[tuple[int, str], Address] = {}
-        self._leaders_assumed: dict[tuple[str, int], Address] = {}
+        self._leaders_assumed: dict[tuple[str, int], tuple[Address, int]] = {}
+        self._failures = 0
+        self._failed: dict[Address, int] = {}
+        """The number of the last failure of each broker that has not responded since."""
+        self._turn = 0
 
     def __enter__(self) -> Self:
         return self
@@ -207,13 +215,23 @@ class BrokerLink:
             raise_for(topic.error_code, f"topic {topic.name}")
             self._topic_ids[topic.name] = topic.topic_id
             found[topic.name] = {
-                each.partition_index: PartitionView(
-                    index=each.partition_index, leader=each.leader_id, leader_epoch=each.leader_epoch
-                )
+                each.partition_index: self._view(topic, each)
                 for each in sorted(topic.partitions, key=lambda each: each.partition_index)
             }
         self._topics.update(found)
         return found
+
+    def _view(self, topic: metadata.MetadataResponseTopic, part: metadata.MetadataResponsePartition) -> PartitionView:
+        """A partition as a broker describes it, without its leader if the broker is behind what is known here.
+
+        A broker that was paused or cut off names itself as the leader until it learns of its successor.
+        """
+        place = (topic.name or "", topic.topic_id, part.partition_index)
+        known = self._leader_epochs.get(place, NO_EPOCH)
+        if part.leader_epoch < known:
+            return PartitionView(index=part.partition_index, leader=NO_LEADER, leader_epoch=known)
+        self._leader_epochs[place] = part.leader_epoch
+        return PartitionView(index=part.partition_index, leader=part.leader_id, leader_epoch=part.leader_epoch)
 
     def topic_id(self, topic: str) -> bytes:
         """The id of a topic that `topics` has found, all zeros if brokers have none; a re-created topic has another
@@ -229,7 +247,7 @@ class BrokerLink:
         """The leader of a partition; cached until `forget`."""
         assumed = self._leaders_assumed.get((topic, partition))
         if assumed is not None:
-            return assumed
+            return assumed[0]
         if topic not in self._topics:
             self.topics([topic])
         view = self._topics.get(topic, {}).get(partition)
@@ -241,9 +259,22 @@ class BrokerLink:
             raise LeaderNotAvailable(f"{topic}-{partition} has no leader")
         return address
 
-    def assume_leader(self, topic: str, partition: int, address: Address) -> None:
+    def knows_leader(self, topic: str, partition: int) -> bool:
+        """Whether `leader` needs no request."""
+        view = self._topics.get(topic, {}).get(partition)
+        return (topic, partition) in self._leaders_assumed or (view is not None and view.leader in self._brokers)
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """The epoch of the leader that `leader` returned: a broker with another one refuses the request."""
+        assumed = self._leaders_assumed.get((topic, partition))
+        if assumed is not None:
+            return assumed[1]
+        view = self._topics.get(topic, {}).get(partition)
+        return NO_EPOCH if view is None else view.leader_epoch
+
+    def assume_leader(self, topic: str, partition: int, address: Address, leader_epoch: int = NO_EPOCH) -> None:
         """Use a leader that another process has looked up; if it no longer leads, its error clears it."""
-        self._leaders_assumed[topic, partition] = address
+        self._leaders_assumed[topic, partition] = address, leader_epoch
 
     def coordinator(self, key: str, kind: int = COORDINATOR_OF_GROUP) -> Address:
         """The coordinator of a group or transactional id; cached until `forget`."""
@@ -269,7 +300,8 @@ class BrokerLink:
                 self._coordinators[kind, each.key] = (each.host, each.port)
 
     def forget(self) -> None:
-        """Clear the cached leaders and coordinators."""
+        """Clear the cached leaders and coordinators; the next lookup begins with another broker."""
+        self._turn += 1
         self._topics.clear()
         self._coordinators.clear()
         self._leaders_assumed.clear()
@@ -281,6 +313,8 @@ class BrokerLink:
         dropped, as a topic may have more partitions by now.
         """
         self._topics.clear()
+        self._leaders_assumed.clear()
+        self._leader_epochs.clear()
         if len(self._coordinators) > COORDINATORS_KEPT_MAX:
             self._coordinators.clear()
         self._topic_ids.clear()
@@ -291,14 +325,23 @@ class BrokerLink:
     # One request, one response
 
     def call_any(self, api: ModuleType, request: Any, version_max: int | None = None) -> Any:
-        """The response of the first broker that is reachable; bootstrap servers are tried last."""
+        """The response of the first broker that is reachable.
+
+        Bootstrap servers are tried after known brokers, and brokers whose last request failed after all others. After
+        `forget` the search begins with another broker, as the last one may have old metadata.
+        """
         tried: list[str] = []
-        for address in dict.fromkeys([*self._connections, *self._brokers.values(), *self._bootstrap]):
+        for address in self._candidates():
             try:
                 return self.call(address, api, request, version_max)
             except LinkDown as error:
                 tried.append(str(error))
         raise LinkDown("; ".join(tried))
+
+    def _candidates(self) -> list[Address]:
+        known = list(dict.fromkeys([*self._connections, *self._brokers.values(), *self._bootstrap]))
+        first = self._turn % len(known)
+        return sorted([*known[first:], *known[:first]], key=lambda address: self._failed.get(address, 0))
 
     def call(self, address: Address, api: ModuleType, request: Any, version_max: int | None = None) -> Any:
         """Send one request and return its response, in the latest version (up to ``version_max``) that both sides
@@ -397,10 +440,11 @@ class BrokerLink:
             return connection
         try:
             seconds = self.settings.connect_timeout_ms / 1000
+            # Also the limit for the versions: a paused broker's machine accepts connections.
             made = socket.create_connection(address, timeout=min(seconds, connect_seconds_max or seconds))
         except OSError as error:
+            self._note_failure(address)
             raise LinkDown(f"broker {address[0]}:{address[1]}: {error}") from error
-        made.settimeout(self.settings.request_timeout_ms / 1000)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         channel = wire.Channel(self.settings.client_id, response_bytes_max=RESPONSE_BYTES_MAX)
         connection = self._connections[address] = _Connection(made, channel)
@@ -412,12 +456,18 @@ class BrokerLink:
             self.drop(address)
             raise LinkDown(f"broker {address[0]}:{address[1]}: {error}") from error
         raise_for(code, f"the versions of broker {address[0]}:{address[1]}")
+        made.settimeout(self.settings.request_timeout_ms / 1000)
         return connection
+
+    def _note_failure(self, address: Address) -> None:
+        self._failures += 1
+        self._failed[address] = self._failures
 
     def _send(self, address: Address, connection: _Connection, frame: bytes) -> None:
         try:
             connection.socket.sendall(frame)
         except OSError as error:
+            self._note_failure(address)
             self.drop(address)
             raise LinkDown(f"broker {address[0]}:{address[1]}: {error}") from error
 
@@ -428,11 +478,14 @@ class BrokerLink:
         try:
             size = channel.length(_received(connection.socket, memoryview(bytearray(4))))
             data = _received(connection.socket, memoryview(bytearray(size)) if into is None else into.room(size))
-            return channel.response(data)
+            response = channel.response(data)
+            self._failed.pop(address, None)
+            return response
         except wire.ResponseTooLarge as error:
             self.drop(address)
             raise ResponseTooLarge(f"{where} announced {error}") from error
         except (OSError, EOFError, wire.ProtocolViolation) as error:
+            self._note_failure(address)
             self.drop(address)
             why = "it closed the connection" if isinstance(error, EOFError) else str(error)
             raise LinkDown(f"{where}: {why}") from error

@@ -102,6 +102,8 @@ class OffsetRange:
     topic_id: bytes = bytes(16)
     leader: tuple[str, int] | None = None
     """Host and port of the broker that led the partition when the range was planned."""
+    leader_epoch: int = -1
+    """That leader's epoch; -1 if it is not known."""
 
     @property
     def place(self) -> Place:

@@ -23,6 +23,7 @@ from typing import Any
 from penstock.model.generated_errors import (
     GroupIdNotFound,
     InvalidPartitions,
+    InvalidReplicationFactor,
     InvalidTransactionTimeout,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -65,6 +66,7 @@ SETTLE_TRIES = 100
 SETTLE_PAUSE_SECONDS = 0.01
 """Brokers apply the end of a transaction within milliseconds; after a second its driver is dead."""
 TOPIC_TIMEOUT_MS = 30_000
+REPLICAS_DEFAULT = -1
 
 
 class TooManyTasks(SinkError):
@@ -395,26 +397,34 @@ class SinkStore:
         self._link.retrying(f"the state of {group}", attempt)
 
     def _make_topic(self, *, grown: bool) -> None:
-        """Create the topic to which the offsets belong, or add partitions; it never has records."""
+        """Create the topic to which the offsets belong, or add partitions.
+
+        It never has records, so one replica is enough where too few brokers are live for the default.
+        """
         doing = f"the topic of sink states {self._topic}"
-        make = create_topics.Request(
-            topics=[create_topics.CreatableTopic(name=self._topic, num_partitions=PARTITIONS, replication_factor=-1)],
-            timeout_ms=TOPIC_TIMEOUT_MS,
-        )
         grow = create_partitions.Request(
             topics=[create_partitions.CreatePartitionsTopic(name=self._topic, count=PARTITIONS_MAX)],
             timeout_ms=TOPIC_TIMEOUT_MS,
         )
 
         def attempt() -> None:
-            for made in self._link.call_any(create_topics, make).topics:
-                if made.error_code not in (0, TopicAlreadyExists.code):
-                    raise_for(made.error_code, doing)
+            code = self._created(REPLICAS_DEFAULT)
+            if code == InvalidReplicationFactor.code:
+                code = self._created(1)
+            if code != TopicAlreadyExists.code:
+                raise_for(code, doing)
             for made in self._link.call_any(create_partitions, grow).results if grown else ():
                 if made.error_code not in (0, InvalidPartitions.code):
                     raise_for(made.error_code, doing)
 
         self._link.retrying(doing, attempt)
+
+    def _created(self, replicas: int) -> int:
+        """Create the topic; returns the error code."""
+        topic = create_topics.CreatableTopic(name=self._topic, num_partitions=PARTITIONS, replication_factor=replicas)
+        request = create_topics.Request(topics=[topic], timeout_ms=TOPIC_TIMEOUT_MS)
+        code: int = self._link.call_any(create_topics, request).topics[0].error_code
+        return code
 
     def forget(self) -> None:
         """Delete the state of a sink that will never write again."""

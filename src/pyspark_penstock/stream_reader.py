@@ -44,7 +44,7 @@ from pyspark_penstock.spark_internals import (
 )
 
 LOOKUPS_MAX = 3
-"""How often the end of a partition is looked up again if it is before the offset already read."""
+"""How often the end of a partition is looked up if it is before the offset already read, or if there is none."""
 LOOKUP_SECONDS = 1.0
 
 
@@ -168,6 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end=last,
                 topic_id=self._topic_id(topic),
                 leader=self._cluster().leader(topic, partition),
+                leader_epoch=self._cluster().leader_epoch(topic, partition),
             )
             for (topic, partition), last in sorted(until.items())
             if (topic, partition) in begun and begun[topic, partition] < last
@@ -227,9 +228,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _looked_up(self, begun: Offsets) -> Offsets:
         latest = self._ends()
         for _ in range(LOOKUPS_MAX - 1):
-            if not _moved_back(begun, latest):
+            if not _moved_back(begun, latest) and begun.keys() <= latest.keys():
                 break
-            # A broker that has just restarted may not know its end yet.
+            # A broker that has just restarted, or was cut off, may not know the end or a new partition yet.
+            self._connected().forget()
             time.sleep(LOOKUP_SECONDS)
             latest = self._ends()
         for place in _moved_back(begun, latest):

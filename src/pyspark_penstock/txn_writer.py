@@ -24,7 +24,12 @@ from penstock.model.batch import (
     TRANSACTIONAL_FLAG,
 )
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import DuplicateSequenceNumber, OutOfOrderSequenceNumber, UnknownProducerId
+from penstock.model.generated_errors import (
+    DuplicateSequenceNumber,
+    NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
+    UnknownProducerId,
+)
 from penstock.model.ids import NO_LEADER_EPOCH
 from penstock.wire.api import metadata, produce
 from penstock.wire.column_batches import RecordsOfPartition, add_rows, choose_partitions
@@ -40,8 +45,12 @@ PRODUCE_VERSION_MAX = 11
 REQUESTS_MAX = 5
 """Requests in flight to one broker: as many batches of a partition as a broker remembers."""
 SEQUENCE_END = 1 << 31
-TOPIC_TRIES_MAX = 20
+TOPIC_SECONDS_MAX = 15.0
+"""How long a missing topic is waited for: its creation needs a controller, and another one takes over only after the
+session of a lost one (`broker.session.timeout.ms`)."""
 TOPIC_PAUSE_SECONDS = 0.1
+OUT_OF_ORDER_SECONDS_MAX = 15.0
+"""How long a leader may lack acknowledged records: longer than a deposed one leads on (`broker.session.timeout.ms`)."""
 
 _CRC = Struct(">I")
 
@@ -110,9 +119,7 @@ class TxnWriter:
     def flush(self) -> None:
         """Send the remaining rows, and return when all are acknowledged."""
         self._send([each for each in self._partitions if each.records.count])
-        while any(self._unacknowledged.values()):
-            for address in list(self._unacknowledged):
-                self._settle(address, 0)
+        self._settle_all()
 
     def _is_full(self, index: int) -> bool:
         return self._records[index].size >= self._options.batch_bytes
@@ -132,6 +139,8 @@ class TxnWriter:
     def _partition_count(self, topic: str) -> int:
         known = self._first.get(topic)
         if known is None:
+            # Any broker may be asked, also one with pending responses.
+            self._settle_all()
             count = partition_count(self._link, topic)
             known = self._first[topic] = (len(self._partitions), count)
             self._partitions += [_Partition((topic, index)) for index in range(count)]
@@ -145,6 +154,8 @@ class TxnWriter:
             return
         if not all(each.added for each in full):
             self._add([each for each in self._partitions if each.records.count and not each.added])
+        if not all(self._link.knows_leader(*each.place) for each in full):
+            self._settle_all()
         batches = [self._sealed(each) for each in full]
         by_leader: dict[Address, list[_Batch]] = {}
         for batch in batches:
@@ -160,8 +171,7 @@ class TxnWriter:
 
     def _add(self, partitions: list[_Partition]) -> None:
         # The coordinator may be a broker with pending responses.
-        for address in list(self._unacknowledged):
-            self._settle(address, 0)
+        self._settle_all()
         named: dict[str, list[int]] = {}
         for each in partitions:
             named.setdefault(each.place[0], []).append(each.place[1])
@@ -232,6 +242,12 @@ class TxnWriter:
                 self._again()
                 return
 
+    def _settle_all(self) -> None:
+        """Receive all responses, so that any broker can be sent another request and its response awaited."""
+        while any(self._unacknowledged.values()):
+            for address in list(self._unacknowledged):
+                self._settle(address, 0)
+
     def _take(self, address: Address) -> None:
         """Receive the next response of a broker; raises the first error in it."""
         version = self._link.version(address, produce, PRODUCE_VERSION_MAX)
@@ -254,7 +270,20 @@ class TxnWriter:
             self._repeat(batch)
 
     def _repeat(self, batch: _Batch) -> None:
-        self._link.retrying(f"writing to {batch.place[0]}-{batch.place[1]}", lambda: self._once(batch))
+        name = f"{batch.place[0]}-{batch.place[1]}"
+        deadline = self._link.clock.monotonic() + OUT_OF_ORDER_SECONDS_MAX
+
+        def attempt() -> None:
+            try:
+                self._once(batch)
+            except OutOfOrderSequenceNumber as error:
+                # Everything before it was acknowledged: a gap means that a broker lost acknowledged records, unless
+                # the broker was deposed, does not know it yet, and misses what its successor has.
+                if self._link.clock.monotonic() > deadline:
+                    raise UnknownProducerId(f"{name} has lost acknowledged records") from error
+                raise NotLeaderOrFollower(f"{name} lacks acknowledged records") from error
+
+        self._link.retrying(f"writing to {name}", attempt)
 
     def _leader(self, place: Place) -> Address:
         return self._link.retrying(f"the leader of {place[0]}-{place[1]}", lambda: self._link.leader(*place))
@@ -265,9 +294,6 @@ class TxnWriter:
         try:
             self._put(leader, [batch])
             self._take(leader)
-        except OutOfOrderSequenceNumber as error:
-            # Everything before it was acknowledged, so a gap means that a broker lost acknowledged records.
-            raise UnknownProducerId(f"{batch.place[0]}-{batch.place[1]} has lost acknowledged records") from error
         except BrokerError:
             self._link.drop(leader)
             raise
@@ -278,10 +304,13 @@ class TxnWriter:
 def partition_count(link: BrokerLink, topic: str) -> int:
     """The number of partitions of a topic. Brokers create a missing topic if they are configured to."""
     request = metadata.Request(topics=[metadata.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
-    for _ in range(TOPIC_TRIES_MAX):
+    deadline = link.clock.monotonic() + min(TOPIC_SECONDS_MAX, link.settings.api_timeout_ms / 1000)
+    while True:
         found = link.retrying(f"topic {topic}", lambda: link.topics([topic])).get(topic)
         if found:
             return len(found)
+        if link.clock.monotonic() > deadline:
+            break
         link.retrying(f"topic {topic}", lambda: link.call_any(metadata, request, METADATA_VERSION_MAX))
         time.sleep(TOPIC_PAUSE_SECONDS)
     raise WrongRow(f"topic {topic} does not exist, and the brokers do not create topics (auto.create.topics.enable)")

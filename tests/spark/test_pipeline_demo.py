@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -23,11 +24,11 @@ FILLED = re.compile(r"windows [1-9].*table [1-9]")
 class Demo:
     """One demo in a session of its own, as a terminal starts it."""
 
-    def __init__(self, folder: Path, temporary: Path) -> None:
+    def __init__(self, folder: Path, temporary: Path, *arguments: str) -> None:
         self.errors = folder / f"errors-{len(list(folder.iterdir()))}"
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                command("demo", "--rate", "200", "-o", "json"),
+                command("demo", "--rate", "200", "-o", "json", *arguments),
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env={**os.environ, **SHORT_LIVED_JAVA, "TMPDIR": str(temporary)},
@@ -103,4 +104,62 @@ def check_demo_after_another(tmp_path: Path, temporary: Path) -> None:
     assert not Path(facts["folder"]).exists()
     assert not port_responds(facts["port"])
     assert brokers_in(temporary) == []
+    assert left_in(temporary) == []
+
+
+def servers_in(folder: Path) -> list[str]:
+    """The command lines of brokers and ZooKeepers with files in a folder."""
+    found: list[str] = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            line = entry.read_bytes()
+            if f"{folder}/".encode() in line and (b"penstock.broker" in line or b"QuorumPeerMain" in line):
+                found.append(line.decode(errors="replace"))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_demo_of_a_cluster_kills_a_leader_and_counts_every_order_once(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    demo = Demo(tmp_path, temporary, "--brokers", "3", "--seconds", "1")
+    try:
+        output, _ = demo.process.communicate(timeout=SECONDS_MAX * 2)
+        errors = demo.errors.read_text()
+        assert demo.process.returncode == 0, errors
+    finally:
+        demo.kill()
+        end_processes(temporary)
+    facts = json.loads(output)
+    story = [
+        rf"kill -9 {facts['loss']['pid']}: broker {facts['loss']['broker']} is gone, which led orders-0",
+        rf"s later: broker {facts['loss']['leader']} leads orders-0",
+        rf"broker {facts['loss']['broker']} starts again",
+        rf"broker {facts['loss']['broker']} has caught up",
+        r"no more orders",
+    ]
+    assert re.search(".*".join(story), errors, re.DOTALL), errors
+    assert facts["loss"]["leader"] != facts["loss"]["broker"]
+    assert facts["loss"]["is_back"]
+    assert facts["sent"] == facts["windowed"] == facts["table_rows"] > 0
+    assert facts["doubled"] == 0
+    assert left_in(temporary) == []
+    assert not [port for port in facts["ports"] if port_responds(port)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["starting ZooKeeper", "starting brokers"])
+def test_ctrl_c_while_a_cluster_starts_leaves_nothing(tmp_path: Path, moment: str) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    demo = Demo(tmp_path, temporary, "--brokers", "3")
+    try:
+        demo.wait_for(re.compile(moment))
+        demo.interrupt()
+        assert servers_in(temporary) == []
+    finally:
+        demo.kill()
+        end_processes(temporary)
+    assert "stopped before it began" in demo.errors.read_text()
     assert left_in(temporary) == []

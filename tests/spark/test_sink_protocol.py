@@ -885,3 +885,19 @@ def test_an_undecided_batch_write_is_not_completed(sink: Sink) -> None:
 
     abort_batch(sink.link, sink.options, 0, [done])
     sink.expect()
+
+
+def test_a_topic_that_first_occurs_while_responses_are_pending_is_looked_up(sink: Sink) -> None:
+    """The lookup may go to the broker whose responses are pending."""
+    other = make_topic(sink.bootstrap)
+    topics = [sink.topic] * ROWS + [other] * ROWS
+    rows = [pa.record_batch({"topic": topics[:ROWS], "value": [f"0/0/{row}" for row in range(ROWS)]})]
+    rows.append(pa.record_batch({"topic": topics[ROWS:], "value": [f"{row}" for row in range(ROWS)]}))
+    options = WriteOptions.of({"kafka.bootstrap.servers": sink.bootstrap, "kafka.batch.size": "16"})
+
+    with BrokerLink(options.link) as link:
+        done = write_task(link, options, sink.given(0, "a"), 0, 0, rows)
+    commit_batch(sink.link, options, 0, [done])
+
+    sink.expect((0, 0))
+    assert len(values(sink.bootstrap, other)) == ROWS

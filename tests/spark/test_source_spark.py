@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 from pyspark.errors import PySparkException
 from tests.unit.pyspark_penstock.java_patterns import NAMES, TRANSLATED
 
@@ -246,3 +246,36 @@ def test_java_agrees_with_every_pattern_that_is_translated(spark: SparkSession) 
         compiled, ours = java.java.util.regex.Pattern.compile(pattern), re.compile(translated(pattern))
         theirs = [name for name in NAMES if compiled.matcher(name).matches()]
         assert [name for name in NAMES if ours.fullmatch(name)] == theirs, pattern
+
+
+def set_active(case: Case, count: int | None) -> None:
+    """Write to so many partitions of the topic, or to all of them."""
+    operation = AlterConfigOpType.DELETE if count is None else AlterConfigOpType.SET
+    entry = ConfigEntry("partitions.active", None if count is None else str(count), incremental_operation=operation)
+    wanted = ConfigResource("topic", case.topic, incremental_configs=[entry])
+    [changed] = case.admin.incremental_alter_configs([wanted]).values()
+    changed.result(SECONDS_MAX)
+
+
+def test_a_stream_reads_on_while_a_partition_is_drained_and_when_it_resumes(case: Case) -> None:
+    frame = case.stream()
+    found: list[bytes] = []
+
+    def read_on() -> None:
+        found.extend(value for batch in case.drained(frame) for value in batch)
+
+    case.fill(b"before", partition=1)
+    read_on()
+    set_active(case, 1)
+    case.fill(b"drained", partition=1)
+    rows = case.spark.createDataFrame([("by spark", 1)], "value string, partition int")
+    writer = rows.write.format("penstock").option("kafka.bootstrap.servers", case.bootstrap)
+    writer.option("topic", case.topic).mode("append").save()
+    read_on()
+    set_active(case, None)
+    case.fill(b"after", partition=1)
+    read_on()
+
+    assert found == [b"before", b"drained", b"by spark", b"after"]
+    table = {bytes(row.value): row.partition for row in case.table().collect()}
+    assert table == {b"before": 1, b"drained": 0, b"by spark": 0, b"after": 1}

@@ -18,11 +18,15 @@ SECONDS_MAX = 400
 OF_ANOTHER_SPARK = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_HOME")
 
 
+def marks_of(version: str) -> list[pytest.MarkDecorator]:
+    """Every run has the oldest and the newest; what is between them, and not in .venv, belongs to the long ones."""
+    marks = [pytest.mark.needs(f"pyspark-{version}")]
+    return marks if version in (VERSIONS[0], VERSIONS[-1]) else [*marks, pytest.mark.soak]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize(
-    "version", [pytest.param(each, marks=pytest.mark.needs(f"pyspark-{each}")) for each in VERSIONS]
-)
+@pytest.mark.parametrize("version", [pytest.param(each, marks=marks_of(each)) for each in VERSIONS])
 def test_a_supported_version_reads_and_writes_and_refuses_unsupported_options(
     broker: PenstockProcess, tmp_path: Path, version: str
 ) -> None:

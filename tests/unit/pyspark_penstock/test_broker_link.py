@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from tests.unit.pyspark_penstock.scripted_broker import Responder, Scripted, framed, one_topic, settings, versions
 
-from penstock.model.generated_errors import LeaderNotAvailable, TopicAuthorizationFailed, UnknownServerError
-from penstock.wire.api import api_versions, metadata
+from penstock.client.connection import parse_addresses
+from penstock.model.generated_errors import (
+    CoordinatorLoadInProgress,
+    LeaderNotAvailable,
+    NotCoordinator,
+    TopicAuthorizationFailed,
+    UnknownServerError,
+)
+from penstock.wire.api import api_versions, find_coordinator, metadata, offset_commit, offset_fetch
+from pyspark_penstock.cluster import Cluster
 from pyspark_penstock.link import (
     RESPONSE_BYTES_MAX,
     BrokerLink,
@@ -18,6 +28,7 @@ from pyspark_penstock.link import (
     ResponseTooLarge,
     Unreachable,
 )
+from pyspark_penstock.topic_options import Subscription
 
 
 @pytest.fixture
@@ -156,3 +167,106 @@ def test_a_response_buffer_is_reused_and_never_resized_while_in_use() -> None:
     larger = buffer.room(100)
     assert len(larger) == 100
     assert bytes(first) == b"abcd"
+
+
+def of_two_brokers(correlation: bytes, leader: int, epoch: int, ports: list[int]) -> bytes:
+    """A Metadata response: the topic orders, led by one of two brokers, whose ids are their places in the list."""
+    part = metadata.MetadataResponsePartition(partition_index=0, leader_id=leader, leader_epoch=epoch)
+    found = metadata.Response(
+        brokers=[
+            metadata.MetadataResponseBroker(node_id=number, host="127.0.0.1", port=port)
+            for number, port in enumerate(ports)
+        ],
+        topics=[metadata.MetadataResponseTopic(name="orders", topic_id=b"i" * 16, partitions=[part])],
+    )
+    return framed(correlation + b"\0" + metadata.encode_response(found, 12))
+
+
+def test_a_broker_with_old_metadata_is_not_believed_and_another_one_is_asked(
+    port: Callable[[Responder], Scripted],
+) -> None:
+    ports: list[int] = []
+
+    def responder(leader: int, epoch: int) -> Responder:
+        def respond(api_key: int, correlation: bytes) -> bytes:
+            if api_key == api_versions.API_KEY:
+                return versions(correlation, (metadata.API_KEY, 0, 12))
+            return of_two_brokers(correlation, leader, epoch, ports)
+
+        return respond
+
+    # The first broker leads in epoch 5, is paused, and still says so when the second one leads in epoch 6.
+    scripted = [port(responder(0, 5)), port(responder(1, 6))]
+    ports += [int(each.bootstrap.rpartition(":")[2]) for each in scripted]
+    with BrokerLink(settings(",".join(each.bootstrap for each in scripted))) as link:
+        assert link.leader("orders", 0) == ("127.0.0.1", ports[0])
+        assert link.leader_epoch("orders", 0) == 5
+        link.forget()
+        assert link.leader("orders", 0) == ("127.0.0.1", ports[1])
+        link.forget()
+        with pytest.raises(LeaderNotAvailable):
+            link.leader("orders", 0)
+        assert link.retrying("asking", lambda: link.leader("orders", 0)) == ("127.0.0.1", ports[1])
+        assert link.leader_epoch("orders", 0) == 6
+
+
+def test_a_broker_that_accepts_and_never_responds_is_left_for_one_that_does(
+    port: Callable[[Responder], Scripted],
+) -> None:
+    asked: list[int] = []
+
+    def respond(api_key: int, correlation: bytes) -> bytes:
+        asked.append(api_key)
+        if api_key == api_versions.API_KEY:
+            return versions(correlation, (metadata.API_KEY, 0, 12))
+        return one_topic(correlation)
+
+    scripted = port(respond)
+    with socket.create_server(("127.0.0.1", 0)) as paused:
+        address = f"127.0.0.1:{paused.getsockname()[1]}"
+        chosen = replace(settings(f"{address},{scripted.bootstrap}"), connect_timeout_ms=200)
+        with BrokerLink(chosen) as link:
+            link.require_contact()
+            assert asked == [api_versions.API_KEY]
+            link.drop(parse_addresses(scripted.bootstrap)[0])
+            for _ in range(3):
+                link.forget()
+                link.topics(["orders"])
+        paused.settimeout(0)
+        # The broker that does not respond was tried once, and is the last choice from then on.
+        paused.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            paused.accept()
+
+
+def test_a_group_whose_coordinator_moves_is_looked_up_again(port: Callable[[Responder], Scripted]) -> None:
+    codes = [NotCoordinator.code, CoordinatorLoadInProgress.code, 0]
+    found: list[int] = []
+
+    def respond(api_key: int, correlation: bytes) -> bytes:
+        if api_key == api_versions.API_KEY:
+            known = [(each.API_KEY, 0, each.VERSION_MAX) for each in (find_coordinator, offset_fetch, offset_commit)]
+            return versions(correlation, *known)
+        if api_key == find_coordinator.API_KEY:
+            found.append(api_key)
+            host, _, number = scripted.bootstrap.rpartition(":")
+            at = find_coordinator.Response(host=host, port=int(number))
+            return framed(correlation + b"\0" + find_coordinator.encode_response(at, 3))
+        code = codes.pop(0)
+        if api_key == offset_fetch.API_KEY:
+            of_place = offset_fetch.OffsetFetchResponsePartition(partition_index=0, committed_offset=7)
+            topic = offset_fetch.OffsetFetchResponseTopic(name="orders", partitions=[of_place])
+            fetched = offset_fetch.Response(error_code=code, topics=[] if code else [topic])
+            return framed(correlation + b"\0" + offset_fetch.encode_response(fetched, 7))
+        committed = offset_commit.OffsetCommitResponsePartition(partition_index=0, error_code=code)
+        named = offset_commit.OffsetCommitResponseTopic(name="orders", partitions=[committed])
+        return framed(correlation + b"\0" + offset_commit.encode_response(offset_commit.Response(topics=[named]), 8))
+
+    scripted = port(respond)
+    with BrokerLink(settings(scripted.bootstrap)) as link:
+        cluster = Cluster(link, Subscription(topics=("orders",)), read_committed=False)
+        assert cluster.committed("group", [("orders", 0)]) == {("orders", 0): 7}
+        assert (codes, len(found)) == ([], 3)
+        codes += [NotCoordinator.code, CoordinatorLoadInProgress.code, 0]
+        cluster.commit("group", {("orders", 0): 9})
+        assert (codes, len(found)) == ([], 5)

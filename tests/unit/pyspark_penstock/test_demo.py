@@ -90,6 +90,31 @@ def test_the_summary_counts_orders_that_are_not_processed_yet() -> None:
     )
 
 
+def test_the_summary_of_a_cluster_says_that_no_order_is_lost_or_doubled_only_if_so() -> None:
+    facts = {"sent": 90, "windowed": 90, "windows": 1, "table_rows": 90, "doubled": 0, "loss": {"broker": 2}}
+
+    assert summary(facts) == (
+        "90 orders sent, all counted in 1 window of 10 s, all in the table; broker 2 was killed meanwhile, and no "
+        "order is lost or doubled; all of it is removed"
+    )
+    assert "no order is lost" not in summary({**facts, "windowed": 91})
+    assert "no order is lost" not in summary({**facts, "loss": None})
+    assert "broker 2 was killed meanwhile; the rest was on its way" in summary({**facts, "table_rows": 80})
+    assert "; 3 orders doubled in the table" in summary({**facts, "table_rows": 93, "doubled": 3})
+
+
+def test_a_demo_of_a_cluster_does_not_end_before_the_lost_broker_is_back(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    loss: Any = SimpleNamespace(is_over=False, news=["kill -9 1"])
+    rig.view.loss = loss
+    rig.look(SECONDS + 1)
+    assert rig.closed == 0
+
+    loss.is_over = True
+    rig.look(SECONDS + 2)
+    assert rig.closed == 1
+
+
 def test_the_last_line_of_a_long_log_is_quoted(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     log.write_text("x" * 100_000 + "\nno space left\n")

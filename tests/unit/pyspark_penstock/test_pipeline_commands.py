@@ -60,6 +60,19 @@ def test_the_demo_without_spark_says_what_to_install(monkeypatch: pytest.MonkeyP
     assert 'pip install "penstock[spark]"' in getattr(result.exception, "hint", "")
 
 
+def test_the_demo_of_a_cluster_says_what_to_install_and_refuses_two_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = typer.Typer()
+    app.command()(COMMANDS["demo"].load("demo").callback)
+    result = CliRunner().invoke(app, ["--brokers", "2"])
+    assert result.exit_code == 2
+    assert "2 is not 1 and not 3 or more" in result.output
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "kazoo" else real(name))
+    result = CliRunner().invoke(app, ["--brokers", "3"])
+    assert "kazoo" in str(result.exception)
+    assert 'pip install "penstock[cluster,spark]"' in getattr(result.exception, "hint", "")
+
+
 def test_positions_are_offsets_or_times() -> None:
     assert wanted("5", "@1700000000000", ["t"]).offset_min == 5
     assert wanted("5", "@1700000000000", ["t"]).time_us_end == 1_700_000_000_000_000
