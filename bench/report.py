@@ -58,6 +58,12 @@ METHOD = """## How
   there are; a stream is AvailableNow into the noop sink, its time that of the triggers; the latency is from the
   acknowledgement of one record until `foreachBatch` has counted it. Memory is the peak of Spark's Python workers.
   Typed JSON is an aggregate over every field of eight; on Apache Kafka it is `from_json` over Spark's connector.
+- Three brokers of each kind run one after the other, on a fresh topic with three replicas and acks=all; the time of
+  ZooKeeper is not counted. A follower that catches up was stopped while the leader's log grew by a gigabyte; its
+  own log's size says when the copy begins and ends, and 500 records a second with acks=all on another topic are timed
+  before and meanwhile. The plain copy sends the leader's log to a process that writes it to a file.
+- `--processes 2` and one process get the same two load programs with four connections each, on two topics, of which
+  each process leads one.
 - Ready means that Metadata names the broker. Storage format (Apache Kafka) is not counted.
 - A ratio is penstock over Apache Kafka, except where the target says otherwise.
 """

@@ -21,9 +21,13 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from bench.against_report import ROUNDS_MIN, render_against
+from bench.catch_up import PART as CATCH_UP_PART
+from bench.catch_up import measure_catch_up
 from bench.ceilings import PARTS as CEILING_PARTS
 from bench.ceilings import measure_ceilings
 from bench.client_program import ROOT, LoadFailed, build
+from bench.cluster import PARTS as CLUSTER_PARTS
+from bench.cluster import measure_cluster
 from bench.commits import Checkout, CommitUnusable, check_pair, inspect, prepare, resolve, stale_modules
 from bench.comparison import run_scenario
 from bench.group_wire import Refused
@@ -35,6 +39,8 @@ from bench.machine import describe
 from bench.page_cache import HOLES
 from bench.report import render
 from bench.samples import KAFKA, Results, Sample
+from bench.several import PART as SEVERAL_PART
+from bench.several import measure_several
 from bench.sides import APACHE_KAFKA, THIS_PENSTOCK, Contender, started_sides
 from bench.spark_sink import PARTS as SPARK_SINK_PARTS
 from bench.spark_sink import measure_spark_sink
@@ -59,6 +65,8 @@ AGAINST_ROUNDS = 6
 """Rounds of a comparison of two commits; an even number, so that each side begins as often as the other."""
 NOT_COMPARED = {
     **dict.fromkeys(CEILING_PARTS, "the load program without a broker"),
+    **dict.fromkeys((*CLUSTER_PARTS, CATCH_UP_PART), "three brokers on ZooKeeper, which older commits do not have"),
+    SEVERAL_PART: "one process against two of this commit",
     ASSIGNORS_PART: "functions in the benchmark's own process, which is this commit's (group-stall is compared)",
 }
 FAILURES = (LoadFailed, ProcessFailed, Refused, KafkaException)
@@ -73,6 +81,9 @@ def part_names() -> tuple[str, ...]:
         *TRANSACTION_PARTS,
         *SPARK_PARTS,
         *LIFECYCLE_PARTS,
+        *CLUSTER_PARTS,
+        CATCH_UP_PART,
+        SEVERAL_PART,
     )
 
 
@@ -165,6 +176,9 @@ def stages(parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data:
         for contender in contenders:
             if contender.name != KAFKA:
                 yield many_partitions(contender, sizes.partitions_many, data, say)
+    yield measure_cluster(parts, contenders, sizes, data, say)
+    yield measure_catch_up(parts, contenders, sizes, data, say)
+    yield measure_several(parts, contenders, sizes, data, say)
 
 
 def _compare(parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data: Path) -> Iterator[Sample]:

@@ -19,8 +19,9 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from bench.samples import BASELINE, KAFKA, PENSTOCK
-from penstock.testing.apache_kafka import ApacheKafka
+from penstock.testing.apache_kafka import ApacheKafka, ApacheKafkaCluster
 from penstock.testing.broker_process import PenstockProcess
+from penstock.testing.cluster import PenstockCluster
 from penstock.testing.probe import has_brokers
 from penstock.testing.processes import LOOPBACK, Deadline, ProcessFailed, Usage, free_port, usage
 
@@ -89,9 +90,11 @@ class Side:
     """One broker of any kind, with the same operations; ``ready_seconds`` belongs to its last start."""
 
     name: str
-    broker: ApacheKafka | PenstockProcess
+    broker: ApacheKafka | PenstockProcess | ApacheKafkaCluster | PenstockCluster
     data_root: Path
     ready_seconds: float = 0.0
+    replicas: int = 1
+    """Of each topic."""
 
     @property
     def bootstrap(self) -> str:
@@ -108,10 +111,22 @@ class Side:
             time.sleep(POLL_SECONDS)
         self.ready_seconds = self.broker.start_seconds + time.perf_counter() - ready
 
+    def brokers(self) -> int:
+        """How many brokers Metadata names."""
+        return len(self._admin().list_topics(timeout=ADMIN_SECONDS_MAX).brokers)
+
     def stop(self) -> None:
         self.broker.stop()
 
     def usage(self) -> Usage:
+        """Of the broker, or of all brokers of a cluster together."""
+        if isinstance(self.broker, ApacheKafkaCluster | PenstockCluster):
+            each = [usage(pid) for pid in self.broker.pids]
+            return Usage(
+                cpu_seconds=sum(one.cpu_seconds for one in each),
+                resident_bytes=sum(one.resident_bytes for one in each),
+                resident_bytes_peak=sum(one.resident_bytes_peak for one in each),
+            )
         return usage(self.broker.pid)
 
     def requests_served(self) -> float | None:
@@ -121,8 +136,9 @@ class Side:
     def create_topics(self, names: Sequence[str], partitions: int) -> None:
         """Create topics and wait until the broker leads them: Apache Kafka responds before it does."""
         admin = self._admin()
+        config = TOPIC_CONFIG if self.replicas == 1 else {**TOPIC_CONFIG, "min.insync.replicas": "2"}
         topics = [
-            NewTopic(name, num_partitions=partitions, replication_factor=1, config=TOPIC_CONFIG) for name in names
+            NewTopic(name, num_partitions=partitions, replication_factor=self.replicas, config=config) for name in names
         ]
         for result in admin.create_topics(topics, request_timeout=ADMIN_SECONDS_MAX).values():
             result.result(ADMIN_SECONDS_MAX)

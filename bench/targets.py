@@ -20,17 +20,21 @@ class Row:
     ratio_min: float | None = None
     ratio_max: float | None = None
     absolute_max: float | None = None
+    absolute_min: float | None = None
     against_work: str | None = None
+    against_title: str = "plain"
 
     @property
     def target(self) -> str:
         parts: list[str] = []
         if self.ratio_min is not None:
-            parts.append(f">= {self.ratio_min:g}x" + (" our own plain" if self.against_work else ""))
+            parts.append(f">= {self.ratio_min:g}x" + (f" our own {self.against_title}" if self.against_work else ""))
         if self.ratio_max is not None:
             parts.append(f"<= {self.ratio_max:g}x")
         if self.absolute_max is not None:
             parts.append(f"<= {self.absolute_max:g} {self.unit}")
+        if self.absolute_min is not None:
+            parts.append(f">= {self.absolute_min:g} {self.unit}")
         return ", ".join(parts)
 
 
@@ -59,6 +63,8 @@ def _reached(row: Row, penstock: Spread | None, ratio: float | None) -> bool | N
     verdicts: list[bool] = []
     if row.absolute_max is not None:
         verdicts.append(penstock.median * row.scale <= row.absolute_max)
+    if row.absolute_min is not None:
+        verdicts.append(penstock.median * row.scale >= row.absolute_min)
     if row.ratio_min is not None or row.ratio_max is not None:
         if ratio is None:
             return None
@@ -129,6 +135,10 @@ def _memory(work: str, title: str, absolute_max: float | None, metric: str = "re
 
 def _ready(work: str, title: str, absolute_max: float | None) -> Row:
     return Row(work=work, title=title, metric="ready_seconds", unit="s", digits=2, absolute_max=absolute_max)
+
+
+def _gap(work: str, title: str, absolute_max: float) -> Row:
+    return Row(work=work, title=title, metric="gap_ms", unit="ms", absolute_max=absolute_max)
 
 
 ROWS: tuple[Row, ...] = (
@@ -255,6 +265,45 @@ ROWS: tuple[Row, ...] = (
     _ready("start-partitions", "ready to serve, 1,000 partitions, after a clean stop", 2),
     _ready("partitions-many", "ready to serve, 10,000 partitions, after a clean stop", None),
     _memory("partitions-many", "resident memory, 10,000 partitions, all served", 400),
+    _rate("cluster-produce-100", "three brokers, RF 3, acks=all: produce 100 B", 2.5),
+    _cpu("cluster-produce-100", "three brokers: produce 100 B", 0.3),
+    _bandwidth("cluster-produce-1k", "three brokers, RF 3, acks=all: produce 1 KB", 3.0),
+    _cpu("cluster-produce-1k", "three brokers: produce 1 KB", 0.3),
+    *_requests("cluster-requests-8x8", "three brokers: one-record requests, 8 connections x 8 in flight", 10.0),
+    *_latency("cluster-latency-1000", "three brokers: end to end at 1,000 msg/s", p99_max=10),
+    Row(
+        work="cluster-memory-after",
+        title="three brokers: resident memory after the run",
+        metric="resident_mb",
+        unit="MB",
+        ratio_max=0.1,
+    ),
+    _gap("cluster-kill", "leader killed, session of 2 s: longest gap of a producer", 3_250),
+    _gap("cluster-stop", "leader stopped: longest gap of a producer", 200),
+    Row(work="cluster-kill", title="leader killed: acknowledged records lost", metric="lost", unit="", absolute_max=0),
+    _bandwidth("cluster-catch-up", "a follower 1 GB behind catches up"),
+    Row(
+        work="cluster-catch-up",
+        title="the same, of a plain copy by sendfile",
+        metric="of_copy",
+        unit="of the copy",
+        digits=2,
+        absolute_min=0.7,
+    ),
+    Row(
+        work="cluster-catch-up",
+        title="p99 of a producer meanwhile, of its p99 before",
+        metric="p99_of_quiet",
+        unit="of p99 before",
+        digits=2,
+        absolute_max=2,
+    ),
+    _rate("processes-1", "one-record requests, two producers with 4 connections x 8: one process"),
+    replace(
+        _rate("processes-2", "the same with --processes 2", 1.3),
+        against_work="processes-1",
+        against_title="one process",
+    ),
 )
 
 CEILING_ROWS: tuple[Row, ...] = (

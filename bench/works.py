@@ -55,6 +55,8 @@ class Sizes:
     transactions_bulk: int
     transactions_half: int
     transactional_ids: int
+    catch_up_bytes: int
+    """By how much a follower lags when it returns."""
     spark_latency_rounds: int = 1
 
 
@@ -80,6 +82,7 @@ FULL = Sizes(
     transactions_bulk=400,
     transactions_half=1_000,
     transactional_ids=10_000,
+    catch_up_bytes=1_000_000_000,
 )
 QUICK = Sizes(
     messages_100b=200_000,
@@ -103,6 +106,7 @@ QUICK = Sizes(
     transactions_bulk=20,
     transactions_half=20,
     transactional_ids=200,
+    catch_up_bytes=50_000_000,
 )
 
 

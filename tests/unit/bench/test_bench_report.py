@@ -2,12 +2,18 @@ from pathlib import Path
 
 import pytest
 from bench import ceilings
+from bench.catch_up import PART as CATCH_UP_PART
+from bench.catch_up import watch_growth
 from bench.client_program import LoadFailed
+from bench.cluster import KILL_PART, LOAD_PARTS, STOP_PART, loads_of
 from bench.comparison import together
 from bench.java_tools import parse_consumer, parse_producer
+from bench.plain_copy import copy_seconds
 from bench.report import render
 from bench.run import parse, part_names
 from bench.samples import CEILING, KAFKA, PENSTOCK, SIDES, Results, Sample
+from bench.several import PART as SEVERAL_PART
+from bench.several import PROCESSES
 from bench.spark_sink import PARTS as SPARK_SINK_PARTS
 from bench.spark_source import PARTS as SPARK_SOURCE_PARTS
 from bench.spark_tasks import PARTS as SPARK_TASKS_PARTS
@@ -22,6 +28,7 @@ from penstock.groups.assignors import ASSIGNORS
 RATE = Row(work="w", title="work", metric="m", unit="msg/s", ratio_min=1.5)
 CPU = Row(work="w", title="work", metric="m", unit="CPU s/GB", ratio_max=0.25)
 MEMORY = Row(work="w", title="work", metric="m", unit="MB", absolute_max=60)
+COPY = Row(work="w", title="work", metric="m", unit="of the copy", absolute_min=0.7)
 
 
 def results(kafka: list[float], penstock: list[float], *, complete: bool = True) -> Results:
@@ -47,6 +54,8 @@ def test_a_ratio_is_made_of_medians() -> None:
         (CPU, 100, 26, False),
         (MEMORY, 500, 60, True),
         (MEMORY, 500, 61, False),
+        (COPY, 0.1, 0.7, True),
+        (COPY, 0.1, 0.69, False),
     ],
 )
 def test_a_target_is_reached_at_its_bound_and_missed_beyond(
@@ -237,12 +246,31 @@ def test_every_row_of_the_report_belongs_to_a_work_that_runs() -> None:
     }
     groups |= {f"assignor-{name}" for name in ASSIGNORS}
     transactions = {"txn-consume", "txn-ids"}
+    cluster = {KILL_PART, STOP_PART, "cluster-memory-after", CATCH_UP_PART}
+    cluster |= {f"{SEVERAL_PART}-{count}" for count in PROCESSES}
     spark = {*SPARK_SINK_PARTS, *SPARK_SOURCE_PARTS, *SPARK_TASKS_PARTS, *SPARK_VALUES_PARTS}
     for sizes in (FULL, QUICK):
         transactions |= {work.name for work in chosen_works(set(TRANSACTION_PARTS), sizes)}
         measured = {step.work for scenario in scenarios(sizes) for step in scenario.steps}
-        assert {row.work for row in ROWS} == measured | lifecycle | java | groups | transactions | spark
+        measured |= {load.work for part in LOAD_PARTS for load in loads_of(part, sizes)}
+        assert {row.work for row in ROWS} == measured | lifecycle | java | groups | transactions | spark | cluster
         assert {row.work for row in CEILING_ROWS} == {step.work for step, _ in ceilings.steps(sizes)}
+
+
+def test_a_plain_copy_is_whole_and_leaves_no_file(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(bytes(5_000_000))
+
+    assert copy_seconds(source, target) > 0
+    assert not target.exists()
+
+
+def test_a_log_that_is_there_already_has_caught_up_at_once(tmp_path: Path) -> None:
+    (tmp_path / "00000000000000000000.log").write_bytes(bytes(10))
+
+    began, ended = watch_growth(tmp_path, 0, 10)
+
+    assert began <= ended
 
 
 def test_an_unknown_part_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
