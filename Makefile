@@ -1,4 +1,5 @@
-# Two commands are enough: `make up` starts a broker, `make test` runs every test. Both set up what they need.
+# Three commands are enough: `make up` starts a broker, `make cluster` three of them, `make test` runs every test.
+# Each sets up what it needs.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,19 +9,34 @@ COMPILED := $(shell grep -o '"penstock\.[a-z_.]*"' setup.py | tr -d '"' | sed 's
 BUILT_FROM := pyproject.toml setup.py $(COMPILED:=.py) $(wildcard $(COMPILED:=.pxd))
 # What a broker needs is installed in less than a minute; what the tests need besides takes longer.
 BROKER := $(VENV)/.broker-installed
+CLUSTER := $(VENV)/.cluster-installed
 DEV := $(VENV)/.dev-installed
 LISTEN ?= 127.0.0.1:9092
 DATA ?= ./penstock-data
 # Where /metrics is: HOST:PORT, or empty for the default, 127.0.0.1:9308 or a free port.
 METRICS ?=
+# make up PROCESSES=4 runs four brokers, on consecutive ports from that of LISTEN on.
+PROCESSES ?=
+# make cluster BROKERS=5 ZOOKEEPERS=3 PORT=9092 FRESH=1: FRESH removes the data of the last one first.
+BROKERS ?= 3
+ZOOKEEPERS ?= 1
+PORT ?= 9092
+CLUSTER_DATA ?= ./penstock-cluster
+FRESH ?=
 WORKERS ?= 2
+# make soak MINUTES=60 KILLS=200
+MINUTES ?= 30
+KILLS ?= 30
 TESTS ?= tests
 # make bench AGAINST=COMMIT compares with another commit instead of Apache Kafka; ROUNDS and ONLY narrow it down.
 AGAINST ?=
 ROUNDS ?=
 ONLY ?=
 
-.PHONY: help up install test check lint format docs check-generated generate bench record kafka spark-jars sparks clean
+# Tests start hundreds of brokers: modules are compiled once, into .cache, even where the environment forbids it.
+TEST_PYTHON := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/.cache/pycache $(BIN)/python
+
+.PHONY: help up cluster install test soak check lint format docs check-generated generate bench record kafka spark-jars sparks clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -28,7 +44,12 @@ help:
 # In the foreground of a terminal the broker is a job of its own, so that Ctrl-C stops it and not make, which then ends
 # with its status. Ctrl-Z would leave such a job to be killed, so it does nothing.
 up: $(BROKER) ## start a broker on :9092 with its data in ./penstock-data
-	@up='$(BIN)/penstock up --listen $(LISTEN) --data $(DATA) $(if $(METRICS),--set metrics.listener=$(METRICS))'; \
+	@up='$(BIN)/penstock up --listen $(LISTEN) --data $(DATA) $(if $(METRICS),--set metrics.listener=$(METRICS)) $(if $(PROCESSES),--processes $(PROCESSES))'; \
+	case "$$(ps -o stat= -p $$$$ 2>/dev/null)" in *+*) trap '' TSTP; set -m; $$up;; *) exec $$up;; esac
+
+# As a job of its own, for the reason above.
+cluster: $(CLUSTER) ## start three brokers on :9092 to :9094 with ZooKeeper, their data in ./penstock-cluster
+	@up='$(BIN)/penstock dev up --brokers $(BROKERS) --zookeepers $(ZOOKEEPERS) --port $(PORT) --data $(CLUSTER_DATA) $(if $(FRESH),--fresh)'; \
 	case "$$(ps -o stat= -p $$$$ 2>/dev/null)" in *+*) trap '' TSTP; set -m; $$up;; *) exec $$up;; esac
 
 install: $(DEV) ## make .venv with penstock and everything the tests need
@@ -42,13 +63,27 @@ $(BROKER): $(BUILT_FROM) | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
+$(CLUSTER): $(BUILT_FROM) | $(BIN)/python
+	@echo "installing penstock and ZooKeeper, from the jars of PySpark, into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cluster]'
+	@touch $(BROKER) $@
+
 $(DEV): $(BUILT_FROM) | $(BIN)/python
 	@echo "installing penstock and what its tests need into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $(BROKER) $@
+	@touch $(BROKER) $(CLUSTER) $@
 
 test: $(DEV) ## run the whole test suite
-	$(BIN)/python -m pytest $(TESTS) --numprocesses $(WORKERS) --dist loadgroup --quiet
+	$(TEST_PYTHON) -m pytest $(TESTS) --numprocesses $(WORKERS) --dist loadgroup --quiet
+
+# These count kills instead of minutes.
+KILL_TESTS := $(addprefix tests/cluster/test_,kill_during_produce.py kill_during_changes.py transactions_bad_days.py)
+SPARK_KILL_TESTS := $(addprefix tests/spark/test_sink_,deaths.py kills.py driver_killed.py batch_kills.py executor_lost.py kill_matrix.py)
+
+soak: $(DEV) ## bad days in random order and new seeds for MINUTES=30, then KILLS=30 of single brokers and of Spark
+	PENSTOCK_SOAK_MINUTES=$(MINUTES) $(TEST_PYTHON) -m pytest tests -m soak -s --quiet
+	$(if $(filter-out 0,$(KILLS)),PENSTOCK_TEST_KILLS=$(KILLS) $(TEST_PYTHON) -m pytest $(KILL_TESTS) -s --quiet)
+	$(if $(filter-out 0,$(KILLS)),PENSTOCK_TEST_SPARK_KILLS=$(KILLS) $(TEST_PYTHON) -m pytest $(SPARK_KILL_TESTS) -s --quiet)
 
 # The loop of an edit: what finds most mistakes, in a fraction of the time of `make lint test`.
 check: $(DEV) ## the fast half of lint and the quick unit tests, in less than three minutes
@@ -56,7 +91,7 @@ check: $(DEV) ## the fast half of lint and the quick unit tests, in less than th
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/unit -m "not slow" --numprocesses $(WORKERS) --quiet
+	$(TEST_PYTHON) -m pytest tests/unit -m "not slow" --numprocesses $(WORKERS) --quiet
 
 lint: $(DEV) ## formatting, lint, types, layers, generated files
 	$(BIN)/ruff format --check .

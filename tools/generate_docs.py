@@ -30,6 +30,7 @@ from penstock.config.key import Key, Mode, text_of
 from penstock.config.log import TOPIC_KEYS
 from penstock.observe.catalog import METRICS
 from penstock.wire.api.table import TABLE
+from penstock.wire.own_apis import ENTRIES
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -259,10 +260,10 @@ def apis_page() -> str:
             (
                 (
                     key,
-                    TABLE[key].name,
+                    ENTRIES[key].name,
                     span(list(api.versions)),
-                    compared_text(compared.get(TABLE[key].module)),
-                    clients_text(clients.get(TABLE[key].name, {})),
+                    compared_text(compared.get(ENTRIES[key].module)),
+                    clients_text(clients.get(ENTRIES[key].name, {})),
                 )
                 for key, api in sorted(rows.items())
             ),
