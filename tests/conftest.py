@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import warnings
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -28,8 +29,15 @@ TESTS = Path(__file__).parent
 WITH_CLIENTS = (TESTS / "cluster", TESTS / "protocol", TESTS / "spark")
 
 
+INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+"""Signals that a run in the background, or below nohup, ignores, and with it every server that it starts."""
+
+
 def pytest_configure() -> None:
     """Refuse two modules of one name, of which a run of the folder of either does not notice the other."""
+    for number in INHERITED:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
     names = Counter(path.name for path in TESTS.rglob("test_*.py"))
     if doubled := sorted(name for name, count in names.items() if count > 1):
         raise pytest.UsageError(f"more than one module of tests has the name {', '.join(doubled)}")
