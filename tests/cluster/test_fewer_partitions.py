@@ -6,8 +6,10 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -36,6 +38,7 @@ PENSTOCK = (sys.executable, "-c", "from penstock.cli.main import run; run()")
 PARTITIONS = 4
 ACTIVE = 2
 SETTING = "partitions.active"
+GHOSTS = "partitions.ghosts"
 JAVA_RECORDS = 500
 GROUPS: tuple[type[SteadyGroup], ...] = (ConfluentGroup, ConsumerProtocolGroup, KafkaPythonGroup, AioKafkaGroup)
 
@@ -94,19 +97,30 @@ def read_committed(cluster: PenstockCluster, topic: str, partition: int) -> list
         reader.close()
 
 
-def check_topic(cluster: PenstockCluster, topic: str, acknowledged: set[bytes]) -> list[list[bytes]]:
-    """Every acknowledged record is in the topic, and none twice; returns the records by partition."""
+def check_topic(
+    cluster: PenstockCluster, topic: str, acknowledged: set[bytes], discarded: Sequence[bytes] = ()
+) -> list[list[bytes]]:
+    """Every acknowledged record is in the topic or was discarded, and none is twice; the records by partition."""
     found = [read_committed(cluster, topic, partition) for partition in range(PARTITIONS)]
-    values = [value for each in found for value in each]
+    values = [*discarded, *(value for each in found for value in each)]
     assert len(values) == len(set(values)), f"{topic} has a record twice"
     assert acknowledged <= set(values), f"{topic} has lost {sorted(acknowledged - set(values))[:5]}"
     return found
 
 
 def end_of(cluster: PenstockCluster, topic: str, partition: int) -> int:
+    return bounds_of(cluster, topic, partition)[1]
+
+
+def start_of(cluster: PenstockCluster, topic: str, partition: int) -> int:
+    return bounds_of(cluster, topic, partition)[0]
+
+
+def bounds_of(cluster: PenstockCluster, topic: str, partition: int) -> tuple[int, int]:
     reader = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "ends", "log_level": 0})
     try:
-        return int(reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_S)[1])
+        low, high = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_S)
+        return int(low), int(high)
     finally:
         reader.close()
 
@@ -166,6 +180,88 @@ def test_clients_of_every_library_write_and_read_on_through_a_shrink_a_kill_and_
             assert numbers == sorted(numbers), "records of one partition are out of order"
 
 
+def ghosts_of(cluster: PenstockCluster, topic: str) -> str | None:
+    """The partitions of a topic that are empty and have no replicas, as every client can find out."""
+    wanted = ConfigResource("topic", topic)
+    client = admin(cluster)
+    [described] = client.describe_configs([wanted]).values()
+    found = described.result(WAIT_S).get(GHOSTS)
+    return None if found is None else str(found.value)
+
+
+def become_ghosts(cluster: PenstockCluster, topic: str) -> None:
+    """Discard the records of the drained partitions, and wait until these have no replicas."""
+    starts = [TopicPartition(topic, partition, -1) for partition in range(ACTIVE, PARTITIONS)]
+    client = admin(cluster)
+    for deleted in client.delete_records(starts).values():
+        deleted.result(WAIT_S)
+    wanted = ",".join(map(str, range(ACTIVE, PARTITIONS)))
+    deadline = Deadline(WAIT_S)
+    while ghosts_of(cluster, topic) != wanted:
+        assert not deadline.passed, f"the drained partitions of {topic} keep their replicas"
+        time.sleep(0.1)
+
+
+def logs_of(cluster: PenstockCluster, topic: str, partition: int) -> list[Path]:
+    return [path for broker in cluster.brokers for path in Path(broker.data).glob(f"{topic}-{partition}")]
+
+
+def test_clients_of_every_library_go_on_while_drained_partitions_lose_their_replicas_and_get_new_ones(
+    cluster: PenstockCluster,
+) -> None:
+    names = {kind: fresh_name(kind.__name__.lower()) for kind in GROUPS}
+    steady, transactions = fresh_name("steady"), fresh_name("transactions")
+    topics = [*names.values(), steady, transactions]
+    for topic in topics:
+        create(cluster, topic, partitions=PARTITIONS)
+    discarded: dict[str, list[bytes]] = {}
+    ends: dict[str, list[int]] = {}
+    drained = range(ACTIVE, PARTITIONS)
+    with contextlib.ExitStack() as running:
+        groups = [running.enter_context(kind(cluster.bootstrap, topic, topic)) for kind, topic in names.items()]
+        written = running.enter_context(SteadyProducer(cluster, steady, PARTITIONS))
+        transacted = running.enter_context(SteadyTransactions(cluster.bootstrap, transactions, transactions))
+
+        def all_go_on() -> None:
+            for client in (*groups, written, transacted):
+                client.wait_for_more(40)
+
+        all_go_on()
+        for topic in topics:
+            set_active(cluster, topic, ACTIVE)
+        all_go_on()
+        for topic in topics:
+            discarded[topic] = [value for each in drained for value in read_committed(cluster, topic, each)]
+            assert discarded[topic]
+            become_ghosts(cluster, topic)
+            ends[topic] = [end_of(cluster, topic, each) for each in drained]
+            assert not any(logs_of(cluster, topic, each) for each in drained)
+        print(f"longest pause up to ghosts: {longest_pause(written):.3f} s")
+        for topic in topics:
+            for each in drained:
+                assert leader_of(cluster, topic, each) == leader_of(cluster, topic, each % ACTIVE)
+        all_go_on()
+        assert [end_of(cluster, steady, each) for each in drained] == ends[steady]
+        victim = cluster.broker(leader_of(cluster, steady, PARTITIONS - 1))
+        victim.kill()
+        all_go_on()
+        victim.start()
+        until(cluster, lambda found: len(found.brokers) == len(cluster.brokers))
+        for topic in topics:
+            set_active(cluster, topic, None)
+        all_go_on()
+        for topic in topics:
+            assert [start_of(cluster, topic, each) for each in drained] == ends[topic], "an offset is used again"
+        assert all(end_of(cluster, steady, ACTIVE + at) > end for at, end in enumerate(ends[steady]))
+    for client in (*groups, transacted):
+        assert client.failures == []
+    assert written.errors == []
+    for group in groups:
+        check_topic(cluster, group.topic, set(group.acknowledged), discarded[group.topic])
+    check_topic(cluster, transactions, set(transacted.committed), discarded[transactions])
+    check_topic(cluster, steady, {value for _, value in written.acknowledged}, discarded[steady])
+
+
 @pytest.mark.needs("kafka-jars")
 def test_kafkas_own_tools_write_to_and_read_from_a_topic_with_drained_partitions(cluster: PenstockCluster) -> None:
     topic = fresh_name("javas")
@@ -203,7 +299,7 @@ def test_the_command_shows_what_it_does_and_undoes_it(cluster: PenstockCluster) 
     described = penstock(cluster, "describe", topic)
     assert "partition 3 is drained: its records are written to partition 0" in described
     shown = json.loads(penstock(cluster, "describe", topic, "-o", "json"))
-    assert shown["drained"] == [{"partition": 3, "written_to": 0}]
+    assert shown["drained"] == [{"partition": 3, "written_to": 0, "state": "draining"}]
     assert "remove it" in penstock(cluster, "shrink", topic, "--to", "2", "--yes", status=1)
 
     penstock(cluster, "shrink", topic, "--undo", "--yes")

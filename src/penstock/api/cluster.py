@@ -133,7 +133,7 @@ class Cluster:
                 name=topic.name,
                 topic_id=topic.topic_id,
                 is_internal=topic.internal,
-                partitions=each(topic.partitions, reach.partition),
+                partitions=each(topic.shown_partitions, reach.partition),
                 topic_authorized_operations=operations,
             )
 

@@ -12,7 +12,14 @@ from collections.abc import Container, Sequence
 from penstock.api.in_turns import in_turns
 from penstock.api.logger_levels import LoggerLevels
 from penstock.api.registry import Api, RequestContext
-from penstock.config.describe import Entry, describe_broker, describe_dynamic_defaults, describe_group, describe_topic
+from penstock.config.describe import (
+    Entry,
+    describe_broker,
+    describe_dynamic_defaults,
+    describe_ghosts,
+    describe_group,
+    describe_topic,
+)
 from penstock.controller.configs import ConfigChange, ResourceType, SettingStep, Step, node_id
 from penstock.controller.controller import Controller
 from penstock.metadata.live_config import LiveConfig
@@ -102,7 +109,9 @@ class Configs:
                 topic = self._image.topics.get(name)
                 if topic is None:
                     raise UnknownTopicOrPartition()
-                return describe_topic(topic.configs, self._config.current, names)
+                ghosts = [state.index for state in topic.partitions if state.is_ghost]
+                settings = describe_topic(topic.configs, self._config.current, names)
+                return [*settings, *describe_ghosts(ghosts, names)]
             case ResourceType.BROKER:
                 if not name:
                     return describe_dynamic_defaults(self._config.current, names)

@@ -22,7 +22,7 @@ class LeaderHints:
         found = None if topic is None else self._image.topics.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return None
-        state = found.partitions[partition]
+        state = found.shown(partition)
         return state.leader, state.leader_epoch
 
     def endpoints(self, leaders: Iterable[tuple[int, int] | None], listener: str) -> tuple[NodeEndpoint, ...]:

@@ -77,7 +77,7 @@ class Page:
         if self._room == 0:
             self.next_cursor = gen.Cursor(topic_name=topic.name, partition_index=first)
             return False
-        shown = topic.partitions[first : first + self._room]
+        shown = topic.shown_partitions[first : first + self._room]
         self._room -= len(shown)
         self.topics.append(
             gen.DescribeTopicPartitionsResponseTopic(

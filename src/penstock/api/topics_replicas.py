@@ -69,7 +69,8 @@ class TopicsReplicas:
         """Collect the partitions that an election of all of them is about. The caller may pause between two steps."""
         for topic in list(self._image.topics.values()):
             for state in topic.partitions:
-                if state.leader != state.replicas[0] and (election is Election.PREFERRED or state.leader == NO_LEADER):
+                is_led = not state.is_ghost and state.leader == state.replicas[0]
+                if not is_led and not state.is_ghost and (election is Election.PREFERRED or state.leader == NO_LEADER):
                     wanted.append(TopicPartition(topic.name, state.index))
                 yield
 

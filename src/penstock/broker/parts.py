@@ -319,6 +319,7 @@ def make_redirects(
         spawn=tasks.spawn,
         timeout_ms=request_timeout_ms(ground),
         log=ground.log.bind(part="replication"),
+        level=lambda: ground.catalog.image.level,
     )
 
 

@@ -38,6 +38,8 @@ class ReplicationReadings:
         leaders = replicas = under_replicated = under_min = offline = imbalanced = reassigning = 0
         for topic in list(self._image.topics.values()):
             for state in topic.partitions:
+                if state.is_ghost:
+                    continue
                 offline += state.leader == NO_LEADER
                 imbalanced += state.leader != state.replicas[0]
                 replicas += self._broker_id in state.replicas

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.cli.output import Number, bytes_text
 from penstock.client.broker_requests import cordoned_brokers
-from penstock.client.cluster_state import ClusterState, state_of
+from penstock.client.cluster_state import ClusterState, replicated_state_of
 from penstock.client.connection import Connection
 from penstock.client.reassignment_plan import Move
 from penstock.client.reassignments import Ongoing, Place, replica_sizes
@@ -68,7 +68,7 @@ def measure(
 
     A partition that is being reassigned counts with the replicas that it will have.
     """
-    state = state_of(where)
+    state = replicated_state_of(where)
     topics = [topic.name for topic in state.topics]
     clock = SystemClock()
     sizes, began_s = replica_sizes(calls, state.live, topics), clock.monotonic()

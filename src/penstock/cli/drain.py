@@ -25,7 +25,7 @@ from penstock.cli.rebalance import AT_ONCE_MAX, AtOnceOption, ThrottleOption
 from penstock.cli.replica_moves import ReplicaMoves, move_json
 from penstock.client.admin import PartitionInfo
 from penstock.client.broker_requests import cordon, elect_preferred, unregister
-from penstock.client.cluster_state import ClusterState, broker_settings, state_of
+from penstock.client.cluster_state import ClusterState, broker_settings, replicated_state_of, state_of
 from penstock.client.connection import REQUEST_SECONDS_MAX, Connection
 from penstock.client.failures import ClientError
 from penstock.client.reassignment_plan import Move
@@ -129,7 +129,7 @@ class Drain:
         self._cordon(loads.state, begins=True)
         moved: list[Move] = []
         try:
-            self._pass_leaders_on(state_of(self._where))
+            self._pass_leaders_on(replicated_state_of(self._where))
             for _ in range(ROUNDS_MAX):
                 # One that adds a replica here, or on a broker that is down, may never end: the plan replaces it.
                 ongoing = list_reassignments(self._calls)
@@ -155,7 +155,7 @@ class Drain:
         self._report(moved)
 
     def _report(self, moved: Sequence[Move]) -> None:
-        state = state_of(self._where)
+        state = replicated_state_of(self._where)
         left = [place for place, each in partitions_of(state) if self._broker in each.replicas]
         if left:
             names = ", ".join(f"{topic}-{index}" for topic, index in left[:5])

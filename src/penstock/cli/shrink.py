@@ -19,6 +19,7 @@ from penstock.cli.options import (
 )
 from penstock.cli.output import Number, counted, note, show_done, show_table
 from penstock.client.admin import Admin, ConfigValue, Resource
+from penstock.client.cluster_state import PARTITIONS_GHOSTS
 
 PARTITIONS_ACTIVE = "partitions.active"
 ALL_PARTITIONS = -1
@@ -66,6 +67,12 @@ def shrink(
     admin.alter(target, put={PARTITIONS_ACTIVE: str(to)}, remove=())
     facts = {"topic": topic, "partitions": len(have), "active": to}
     show_done(output, f"records of {topic} are written to {counted(to, 'partition')} of {len(have)}", facts)
+
+
+def ghosts_of(configs: tuple[ConfigValue, ...]) -> frozenset[int]:
+    """The drained partitions of a topic that are empty and have no replicas."""
+    found = [each.value for each in configs if each.name == PARTITIONS_GHOSTS and each.value]
+    return frozenset(int(index) for value in found for index in value.split(","))
 
 
 def active_of(configs: tuple[ConfigValue, ...]) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Collection
+from typing import Annotated, Any
 
 import typer
 
@@ -22,10 +23,14 @@ from penstock.cli.options import (
 from penstock.cli.output import Number, counted, say, show_done, show_json, show_rows, show_table
 from penstock.cli.reassign import reassign
 from penstock.cli.setting_hints import require_settings, setting_hints
-from penstock.cli.shrink import active_of, shrink
+from penstock.cli.shrink import active_of, ghosts_of, shrink
 from penstock.client.admin import Admin, ConfigValue, Resource
 from penstock.client.cluster_state import candidates_of
+from penstock.client.connection import REQUEST_SECONDS_MAX, Connection
+from penstock.client.failures import ClientError
 from penstock.client.positions import PositionRange
+from penstock.client.reassignments import Ongoing, list_reassignments
+from penstock.client.wire_calls import WireCalls, speaks_plaintext
 from penstock.model.clock import SystemClock
 
 app = typer.Typer(
@@ -45,6 +50,8 @@ DESCRIBE_COLUMNS = (
     Number("leader"),
     "replicas",
     "isr",
+    "adding",
+    "removing",
     "eligible",
     "last_known",
     Number("start"),
@@ -111,36 +118,42 @@ def describe(
 ) -> None:
     """Show a topic's partitions, their offsets, and the settings that differ from the defaults.
 
-    Eligible are replicas outside a small ISR that hold all committed records, so that they may lead; last_known is the
-    last leader of a partition that has none.
+    Adding and removing are replicas of a reassignment in progress. Eligible are replicas outside a small ISR that hold
+    all committed records, so that they may lead; last_known is the last leader of a partition that has none.
     """
     where = connection(bootstrap, properties)
     admin = Admin(where)
     found = admin.describe(topic)
     candidates = candidates_of(topic, where)
+    moving = reassignments_of(topic, where)
     led = [each.partition for each in found.partitions if each.leader >= 0]
     bounds = admin.bounds(topic, led) if led else {}
     configs = admin.configs(topic_resource(topic))
     settings = {each.name: each.value for each in configs if not each.default}
     active = active_of(configs)
     drained = {} if active < 0 else {index: index % active for index in range(active, len(found.partitions))}
+    ghosts = ghosts_of(configs)
     rows: list[tuple[object, ...]] = []
     for each in found.partitions:
         held = bounds.get(each.partition)
         offsets = (held.start, held.end, held.end - held.start) if held is not None else (None, None, None)
         known = candidates.get(each.partition)
         may_lead = (None, None) if known is None else (list(known.eligible), list(known.last_known))
-        rows.append((each.partition, each.leader, list(each.replicas), list(each.isr), *may_lead, *offsets))
+        ongoing = moving.get(each.partition)
+        changes = (None, None) if ongoing is None else (list(ongoing.adding), list(ongoing.removing))
+        rows.append((each.partition, each.leader, list(each.replicas), list(each.isr), *changes, *may_lead, *offsets))
     if output is OutputFormat.JSON:
         partitions = [dict(zip(DESCRIBE_COLUMNS, row, strict=True)) for row in rows]
         facts = {"topic": topic, "id": found.topic_id, "configs": settings, "partitions": partitions}
-        show_json({**facts, "drained": [{"partition": each, "written_to": to} for each, to in drained.items()]})
+        show_json({**facts, "drained": [drained_json(each, to, ghosts) for each, to in drained.items()]})
         return
     say(f"{topic}  id {found.topic_id}  {counted(len(rows), 'partition')}")
     say(*(f"  {name} = {value}" for name, value in settings.items()))
     for index, to in drained.items():
         held = bounds.get(index)
         left = "" if held is None else f", {counted(held.end - held.start, 'offset')} left to read"
+        if index in ghosts:
+            left = "; it is empty and has no replicas, and that partition's leader serves it"
         say(f"  partition {index} is drained: its records are written to partition {to}{left}")
     show_table(DESCRIBE_COLUMNS, rows)
 
@@ -228,6 +241,22 @@ def topic_settings() -> tuple[ConfigValue, ...]:
     from penstock.config.log import TOPIC_KEYS
 
     return tuple(ConfigValue(name=name, value=None, source="", read_only=False, sensitive=False) for name in TOPIC_KEYS)
+
+
+def reassignments_of(topic: str, where: Connection) -> dict[int, Ongoing]:
+    """The reassignments of a topic in progress, by partition; none where brokers cannot be asked."""
+    if not speaks_plaintext(where):
+        return {}
+    try:
+        with WireCalls(where, REQUEST_SECONDS_MAX) as calls:
+            found = list_reassignments(calls)
+    except ClientError:
+        return {}
+    return {index: each for (name, index), each in found.items() if name == topic}
+
+
+def drained_json(index: int, to: int, ghosts: Collection[int]) -> dict[str, Any]:
+    return {"partition": index, "written_to": to, "state": "ghost" if index in ghosts else "draining"}
 
 
 def topic_resource(topic: str) -> Resource:

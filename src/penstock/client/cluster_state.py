@@ -19,6 +19,8 @@ from penstock.wire.api import describe_configs, describe_topic_partitions
 NO_LEADER = -1
 MIN_ISR = "min.insync.replicas"
 MIN_ISR_DEFAULT = 1
+PARTITIONS_GHOSTS = "partitions.ghosts"
+"""Described beside a topic's settings: drained partitions without replicas."""
 DESCRIBE_CONFIGS_VERSION = 4
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -163,17 +165,38 @@ def topic_health(topic: TopicInfo, min_isr: int) -> TopicHealth:
 
 def min_isr_of(topics: Iterable[str], connection: Connection, seconds_max: float) -> dict[str, int]:
     """min.insync.replicas of each topic; a topic that was deleted meanwhile is left out."""
-    found: dict[str, int] = {}
+    return {name: int(value) for name, value in setting_of(MIN_ISR, topics, connection, seconds_max).items()}
+
+
+def replicated_state_of(connection: Connection, seconds_max: float = REQUEST_SECONDS_MAX) -> ClusterState:
+    """The state of a cluster without ghosts: these are shown with the replicas of their targets, and have none."""
+    state = state_of(connection, seconds_max)
+    names = [topic.name for topic in state.topics if not topic.internal]
+    found = setting_of(PARTITIONS_GHOSTS, names, live_first(state, connection), seconds_max) if names else {}
+    if not found:
+        return state
+    ghosts = {(name, int(index)) for name, indexes in found.items() for index in indexes.split(",")}
+
+    def replicated(topic: TopicInfo) -> TopicInfo:
+        kept = (each for each in topic.partitions if (topic.name, each.partition) not in ghosts)
+        return replace(topic, partitions=tuple(kept))
+
+    return replace(state, topics=tuple(map(replicated, state.topics)))
+
+
+def setting_of(setting: str, topics: Iterable[str], connection: Connection, seconds_max: float) -> dict[str, str]:
+    """One setting of each topic that has it."""
+    found: dict[str, str] = {}
     if not speaks_plaintext(connection):
         admin = Admin(connection, seconds_max)
         for name in topics:
             for each in admin.configs(Resource(kind="topic", name=name)):
-                if each.name == MIN_ISR and each.value is not None:
-                    found[name] = int(each.value)
+                if each.name == setting and each.value is not None:
+                    found[name] = each.value
         return found
     wanted = [
         describe_configs.DescribeConfigsResource(
-            resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=[MIN_ISR]
+            resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=[setting]
         )
         for name in topics
     ]
@@ -183,8 +206,8 @@ def min_isr_of(topics: Iterable[str], connection: Connection, seconds_max: float
         response = calls.of_anyone(doing, describe_configs, DESCRIBE_CONFIGS_VERSION, request)
     for result in response.results:
         for each in result.configs:
-            if each.name == MIN_ISR and each.value is not None:
-                found[result.resource_name] = int(each.value)
+            if each.name == setting and each.value is not None:
+                found[result.resource_name] = each.value
     return found
 
 

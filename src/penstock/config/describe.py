@@ -1,6 +1,6 @@
 """Values of settings and where they come from, as DescribeConfigs reports them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
@@ -8,7 +8,7 @@ from functools import cache
 from penstock.config.broker import ALIASES, BROKER_KEYS, BrokerConfig
 from penstock.config.group_settings import GROUP_KEYS
 from penstock.config.key import Key, Kind, Mode, Synonym, text_of
-from penstock.config.log import TOPIC_KEYS
+from penstock.config.log import PARTITIONS_GHOSTS, TOPIC_KEYS
 
 
 class Source(IntEnum):
@@ -50,6 +50,24 @@ def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig, names: li
     """A topic's settings in force, or only `names`; unknown names are left out, as in Kafka."""
     wanted = TOPIC_KEYS if names is None else {name: TOPIC_KEYS[name] for name in names if name in TOPIC_KEYS}
     return [topic_entry(declared, overrides, broker) for declared in wanted.values() if shown(declared, overrides)]
+
+
+def describe_ghosts(ghosts: Sequence[int], names: list[str] | None = None) -> list[Entry]:
+    """A topic's drained partitions without replicas, in the form of a setting that nobody can change."""
+    if not ghosts or (names is not None and PARTITIONS_GHOSTS not in names):
+        return []
+    return [
+        Entry(
+            name=PARTITIONS_GHOSTS,
+            value=",".join(map(str, ghosts)),
+            source=Source.DEFAULT_CONFIG,
+            read_only=True,
+            sensitive=False,
+            origins=(),
+            kind=Kind.LIST,
+            doc="Drained partitions that are empty and have no replicas.",
+        )
+    ]
 
 
 def shown(declared: Key, given: Mapping[str, str]) -> bool:

@@ -20,6 +20,8 @@ CLEANUP_POLICIES = ("compact", "delete")
 FLUSH_POLICIES = ("os", "group")
 COMPRESSED_CHECKS = ("header", "records")
 PARTITIONS_ACTIVE = "partitions.active"
+PARTITIONS_GHOSTS = "partitions.ghosts"
+"""Described beside a topic's settings: drained partitions that are empty and have no replicas. Only brokers say so."""
 ALL_PARTITIONS = -1
 SEGMENT_BYTES_MIN = 1024 * 1024
 REPLICA_PAIR = re.compile(r"\d+:\d+")

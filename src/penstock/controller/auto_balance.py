@@ -30,6 +30,8 @@ def plan_balance_step(image: MetadataImage) -> tuple[Reassignment, ...]:
     loads: list[PartitionLoad] = []
     for name, topic in sorted(image.topics.items()):
         for state in topic.partitions:
+            if state.is_ghost:
+                continue
             if state.leader == NO_LEADER or state.is_reassigning or len(state.isr) < len(state.replicas):
                 return ()
             loads.append(PartitionLoad(tp=TopicPartition(name, state.index), replicas=state.replicas))
@@ -41,7 +43,9 @@ def is_even(image: MetadataImage) -> bool:
     """Whether brokers have equal numbers of replicas and of preferred leaders: then there is no need for a plan."""
     places = places_of(image)
     replicas = Counter(each for topic in image.topics.values() for state in topic.partitions for each in state.replicas)
-    leaders = Counter(state.replicas[0] for topic in image.topics.values() for state in topic.partitions)
+    leaders = Counter(
+        state.replicas[0] for topic in image.topics.values() for state in topic.partitions if not state.is_ghost
+    )
     for counts in (replicas, leaders):
         found = [counts[place.broker_id] for place in places if place.accepts]
         if found and max(found) - min(found) > 1:

@@ -8,11 +8,12 @@ the rest again.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from penstock.controller.draining import active_partitions, with_active
+from penstock.config.log import ALL_PARTITIONS
+from penstock.controller.draining import active_partitions, revived, with_active
 from penstock.controller.elections import Brokers, next_state, raised, with_in_sync_min
 from penstock.controller.plan import Plan, PlanStep
 from penstock.controller.reassignments import completed
-from penstock.controller.topics import in_sync_min_of, write_partitions
+from penstock.controller.topics import in_sync_min_of, new_partition, place_or_refuse, write_partitions
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.operations import Create, Operation, Set
 from penstock.metadata.records import (
@@ -123,6 +124,8 @@ def plan_settlement(image: MetadataImage) -> Settlement:
 
 def settled(state: PartitionState, brokers: Brokers, in_sync_min: int) -> PartitionState:
     """The state that follows from the brokers and the setting in force; the same object where nothing changes."""
+    if state.is_ghost:
+        return state
     after = state if len(state.replicas) == 1 else with_in_sync_min(state, in_sync_min)
     after = next_state(after, brokers)
     if after.is_reassigning:
@@ -132,11 +135,17 @@ def settled(state: PartitionState, brokers: Brokers, in_sync_min: int) -> Partit
 
 def partition_writes(image: MetadataImage, topic: TopicState, configs: Mapping[str, str]) -> list[Operation]:
     """Write what settings say of a topic's partitions into their states: the minimum ISR of the replicated ones, and
-    which of them are drained."""
+    which of them are drained. Raises where there are too few brokers for the replicas of ghosts that resume."""
     wanted, active = in_sync_min_of(image, configs), active_partitions(configs)
     changed: dict[int, PartitionState] = {}
     for state in topic.partitions:
-        after = with_active(state, active)
+        if state.is_ghost:
+            if active == ALL_PARTITIONS:
+                factor = len(topic.partitions[0].target_replicas)
+                [placed] = place_or_refuse(image, first=state.index, count=1, factor=factor)
+                changed[state.index] = revived(topic, state.index, new_partition(image, state.index, placed, wanted))
+            continue
+        after = with_active(state, active, image.level)
         if len(state.replicas) > 1 and state.in_sync_min != wanted:
             after = with_in_sync_min(after, wanted)
         if after is not state:

@@ -98,11 +98,11 @@ def plan_config_changes(
                 raise InvalidRequest("Each resource must appear at most once.")
             check_steps(change)
             operation, settings = plan_one(image, change, config)
+            own_steps = [] if operation is None else setting_steps(image, change, operation, settings)
         except BrokerError as error:
             outcomes.append(error)
             continue
-        if operation is not None:
-            steps += setting_steps(image, change, operation, settings)
+        steps += own_steps
         outcomes.append(settings)
     return Plan(steps=tuple(steps), outcomes=tuple(outcomes))
 

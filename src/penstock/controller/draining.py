@@ -11,10 +11,10 @@ from dataclasses import replace
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import ALL_PARTITIONS, PARTITIONS_ACTIVE, TopicConfig
 from penstock.metadata.records import PARTITIONS_PER_CHUNK
-from penstock.model.cluster_versions import DRAINED_PARTITIONS
+from penstock.model.cluster_versions import DRAINED_PARTITIONS, GHOST_PARTITIONS
 from penstock.model.generated_errors import InvalidConfig
-from penstock.model.ids import LeaderEpoch
-from penstock.model.topic import NO_PARTITION, PartitionState, TopicState
+from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, PartitionEpoch
+from penstock.model.topic import NO_LEADER, NO_PARTITION, LeaderRecoveryState, PartitionState, TopicState
 
 PARTITIONS_DRAINABLE_MAX = 32 * PARTITIONS_PER_CHUNK
 """Partitions of a topic with fewer active ones: their states are written in one transaction."""
@@ -67,11 +67,44 @@ def check_draining(topic: TopicState, configs: Mapping[str, str], config: Broker
         raise InvalidConfig(f"{PARTITIONS_ACTIVE}: partitions of topic {topic.name} have yet to resume; try again")
 
 
-def with_active(state: PartitionState, active: int) -> PartitionState:
-    """The state of a partition in a topic with so many active partitions; -1 for all."""
+def with_active(state: PartitionState, active: int, level: int) -> PartitionState:
+    """The state of a partition in a topic with so many active partitions; -1 for all. A ghost stays as it is."""
     target = NO_PARTITION if active == ALL_PARTITIONS or state.index < active else state.index % active
-    if target == state.drained_into:
+    if target == state.drained_into or state.is_ghost:
         return state
     resumes_from = NO_PARTITION if target != NO_PARTITION else state.drained_into
     epoch = LeaderEpoch(state.leader_epoch + 1)
-    return replace(state, leader_epoch=epoch, drained_into=target, resumes_from=resumes_from)
+    since = epoch if target != NO_PARTITION and level >= GHOST_PARTITIONS else NO_LEADER_EPOCH
+    return replace(state, leader_epoch=epoch, drained_into=target, resumes_from=resumes_from, drained_since=since)
+
+
+def ghost_of(state: PartitionState, end: Offset) -> PartitionState:
+    """The state of a drained partition whose log is empty, and ends at an offset: without replicas."""
+    assert state.drained_into != NO_PARTITION, f"partition {state.index} is not drained"
+    assert end >= state.log_base, f"the log of partition {state.index} ends at {end}, and began at {state.log_base}"
+    return PartitionState(
+        index=state.index,
+        leader=NO_LEADER,
+        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+        replicas=(),
+        isr=(),
+        partition_epoch=state.partition_epoch,
+        leader_recovery_state=LeaderRecoveryState.RECOVERED,
+        drained_into=state.drained_into,
+        log_base=end,
+    )
+
+
+def revived(topic: TopicState, index: int, placed: PartitionState) -> PartitionState:
+    """The state of a ghost that resumes, with replicas as those of a new partition.
+
+    Its leader epoch is greater than every one that clients have seen.
+    """
+    state = topic.partitions[index]
+    return replace(
+        placed,
+        leader_epoch=LeaderEpoch(topic.shown(index).leader_epoch + 1),
+        partition_epoch=PartitionEpoch(state.partition_epoch + 1),
+        resumes_from=state.drained_into,
+        log_base=state.log_base,
+    )

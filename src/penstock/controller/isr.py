@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.controller.brokers import brokers_of
+from penstock.controller.draining import ghost_of
 from penstock.controller.elections import raised, with_isr
 from penstock.controller.plan import Plan, PlanStep
 from penstock.controller.reassignments import completed
@@ -16,6 +17,7 @@ from penstock.controller.topics import write_partitions
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.operations import Check, Operation
 from penstock.metadata.records import PARTITIONS_PER_CHUNK, admission_path
+from penstock.model.cluster_versions import GHOST_PARTITIONS
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     FencedLeaderEpoch,
@@ -27,7 +29,7 @@ from penstock.model.generated_errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
+from penstock.model.ids import NO_OFFSET, BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch, TopicId
 from penstock.model.topic import NO_PARTITION, LeaderRecoveryState, PartitionState
 
 
@@ -43,6 +45,8 @@ class IsrChange:
     """Each member with the epoch of its registration."""
     resumed: bool = False
     """Whether the leader of a partition that was drained knows what its producers wrote in the meantime."""
+    emptied: Offset = NO_OFFSET
+    """Where the log of a drained partition ends that is empty, and to which nothing is appended any more."""
 
     @property
     def members(self) -> frozenset[BrokerId]:
@@ -100,6 +104,8 @@ def plan_isr_changes(
         after = replace(with_isr(state, change.members), leader_recovery_state=LeaderRecoveryState.RECOVERED)
         if change.resumed:
             after = replace(after, resumes_from=NO_PARTITION)
+        if change.emptied >= 0:
+            after = ghost_of(after, change.emptied)
         # An added replica that joins may complete a reassignment, which may give the partition another leader.
         after = raised(completed(after, brokers) if after.is_reassigning else after, state)
         outcomes.append(after)
@@ -129,6 +135,8 @@ def checked(image: MetadataImage, broker_id: BrokerId, change: IsrChange) -> Par
         raise InvalidRequest(f"broker {broker_id} does not lead the partition")
     if change.partition_epoch < state.partition_epoch:
         raise InvalidUpdateVersion()
+    if change.emptied >= 0 and (state.drained_into == NO_PARTITION or image.level < GHOST_PARTITIONS):
+        raise InvalidRequest("the partition is not drained, or the cluster's version is too low")
     members = change.members
     if broker_id not in members or not members <= set(state.replicas) or len(members) < len(change.isr):
         raise InvalidRequest(f"{sorted(members)} is no ISR of replicas {state.replicas} led by {broker_id}")

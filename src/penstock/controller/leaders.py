@@ -76,7 +76,10 @@ def state_of(image: MetadataImage, tp: TopicPartition) -> PartitionState:
         raise UnknownTopicOrPartition(f"No such topic as {tp.topic}")
     if not 0 <= tp.partition < len(topic.partitions):
         raise UnknownTopicOrPartition(f"No such partition as {tp.topic}-{tp.partition}")
-    return topic.partitions[tp.partition]
+    state = topic.partitions[tp.partition]
+    if state.is_ghost:
+        raise ElectionNotNeeded(f"{tp.topic}-{tp.partition} is drained and has no replicas")
+    return state
 
 
 def elect_preferred(brokers: Brokers) -> Decide:
@@ -180,6 +183,8 @@ def not_preferred(image: MetadataImage, brokers: Brokers) -> Iterator[TopicParti
     """The partitions whose preferred leader is in sync and does not lead."""
     for topic in image.topics.values():
         for state in topic.partitions:
+            if state.is_ghost:
+                continue
             preferred = state.replicas[0]
             if state.leader != preferred and preferred in state.isr and preferred in brokers.electable:
                 yield TopicPartition(topic.name, state.index)

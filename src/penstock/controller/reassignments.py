@@ -79,7 +79,13 @@ def topic_and_state(image: MetadataImage, tp: TopicPartition) -> tuple[TopicStat
         raise UnknownTopicOrPartition(f"Unable to find a topic named {tp.topic}.")
     if not 0 <= tp.partition < len(topic.partitions):
         raise UnknownTopicOrPartition(f"Unable to find partition {tp.topic}:{tp.partition}.")
-    return topic, topic.partitions[tp.partition]
+    state = topic.partitions[tp.partition]
+    if state.is_ghost:
+        raise InvalidReplicaAssignment(
+            f"Partition {tp.topic}:{tp.partition} is drained and empty: it has no replicas, and the leader "
+            f"of partition {state.drained_into} serves it."
+        )
+    return topic, state
 
 
 def check_factor(state: PartitionState, replicas: Sequence[BrokerId]) -> None:

@@ -30,7 +30,7 @@ class ImageTopics:
         found = self._image.topics.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return ()
-        brokers = [self._image.brokers.get(replica) for replica in found.partitions[partition].replicas]
+        brokers = [self._image.brokers.get(replica) for replica in found.shown(partition).replicas]
         return tuple(broker.rack for broker in brokers if broker is not None and broker.rack)
 
     def is_gone(self, topic: str, topic_id: TopicId) -> bool:
@@ -54,5 +54,9 @@ def changed_name(change: TopicChange) -> str | None:
         return None if one is None else one.name
     if before.topic_id != after.topic_id or len(before.partitions) != len(after.partitions):
         return after.name
-    same = all(old.replicas == new.replicas for old, new in zip(before.partitions, after.partitions, strict=True))
+    # A partition that becomes a ghost, or resumes from one, stays where it is assigned.
+    same = all(
+        old.replicas == new.replicas or old.is_ghost or new.is_ghost
+        for old, new in zip(before.partitions, after.partitions, strict=True)
+    )
     return None if same else after.name

@@ -71,6 +71,9 @@ class GroupLag:
         log = self._logs.get(tp)
         if topic is None or tp.partition >= len(topic.partitions):
             return None
+        if topic.partitions[tp.partition].is_ghost:
+            end = topic.partitions[tp.partition].log_base
+            return end, end
         if log is None:
             return None if self._remote is None else self._remote.get(tp)
         return log.log_start, log.log_end

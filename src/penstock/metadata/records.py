@@ -20,10 +20,18 @@ from penstock.model.cluster_versions import (
     COMPACT_PARTITIONS,
     DRAINED_PARTITIONS,
     FIRST,
+    GHOST_PARTITIONS,
     SUPPORTED,
     VersionRange,
 )
-from penstock.model.ids import NO_BROKER_EPOCH, BrokerEpoch, BrokerId, TopicId
+from penstock.model.ids import (
+    NO_BROKER_EPOCH,
+    NO_LEADER_EPOCH,
+    OFFSET_ZERO,
+    BrokerEpoch,
+    BrokerId,
+    TopicId,
+)
 from penstock.model.topic import NO_LEADER, NO_PARTITION, LeaderRecoveryState, PartitionState, TopicState
 
 CLUSTER = "/cluster"
@@ -63,10 +71,14 @@ FORMAT_COMPACT = 2
 of before refuse that, so none of them starts."""
 FORMAT_DRAINING = 3
 """Of partition states of which some are drained or resume: otherwise as the compact one."""
+FORMAT_GHOSTS = 4
+"""Of partition states of which some are or were ghosts, or may become ones: otherwise as the one before."""
 
 
 def format_max(supported: VersionRange) -> int:
     """The latest format that a broker reads which supports these cluster versions."""
+    if supported.highest >= GHOST_PARTITIONS:
+        return FORMAT_GHOSTS
     return FORMAT_DRAINING if supported.highest >= DRAINED_PARTITIONS else partitions_format(supported.highest)
 
 
@@ -252,12 +264,19 @@ def pack_partitions(partitions: Sequence[PartitionState], level: int = FIRST) ->
     """The states of one chunk, as brokers of a cluster version read them; what most do not have is left out."""
     drains = any(state.drained_into >= 0 or state.resumes_from >= 0 for state in partitions)
     assert level >= DRAINED_PARTITIONS or not drains, "brokers of before cannot read it"
-    version = FORMAT_DRAINING if drains else partitions_format(level)
+    ghosts = any(is_of_ghosts(state) for state in partitions)
+    assert level >= GHOST_PARTITIONS or not ghosts, "brokers of before cannot read it"
+    version = FORMAT_GHOSTS if ghosts else FORMAT_DRAINING if drains else partitions_format(level)
     compact = version >= FORMAT_COMPACT
     in_sync_min = partitions[0].in_sync_min if compact and partitions else 0
     packed = [_packed(partition, compact=compact, in_sync_min=in_sync_min) for partition in partitions]
     record = {"v": version, "partitions": packed}
     return pack({**record, "in_sync_min": in_sync_min} if in_sync_min else record)
+
+
+def is_of_ghosts(state: PartitionState) -> bool:
+    """Whether only brokers that know of ghosts can read a state."""
+    return state.is_ghost or state.log_base > OFFSET_ZERO or state.drained_since >= 0
 
 
 def _packed(state: PartitionState, *, compact: bool, in_sync_min: int) -> list[Any]:
@@ -285,6 +304,10 @@ def _packed(state: PartitionState, *, compact: bool, in_sync_min: int) -> list[A
         rare["drained_into"] = state.drained_into
     if state.resumes_from != NO_PARTITION:
         rare["resumes_from"] = state.resumes_from
+    if state.drained_since != NO_LEADER_EPOCH:
+        rare["drained_since"] = state.drained_since
+    if state.log_base != OFFSET_ZERO:
+        rare["log_base"] = state.log_base
     return [*usual, rare] if rare else usual
 
 
@@ -327,6 +350,8 @@ def _unpacked(index: int, packed: list[Any], in_sync_min: int) -> PartitionState
         failed_replicas=brokers_shared(tuple(rare.get("failed", ()))),
         drained_into=rare.get("drained_into", NO_PARTITION),
         resumes_from=rare.get("resumes_from", NO_PARTITION),
+        drained_since=rare.get("drained_since", NO_LEADER_EPOCH),
+        log_base=rare.get("log_base", OFFSET_ZERO),
     )
 
 

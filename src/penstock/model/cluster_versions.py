@@ -35,6 +35,8 @@ COMPACT_PARTITIONS = 2
 """From here on, partition states have in sync replicas and the minimum ISR once where they can."""
 DRAINED_PARTITIONS = 3
 """From here on, partitions may be drained into others, and their leaders hand batches to other brokers."""
+GHOST_PARTITIONS = 4
+"""From here on, a drained partition that is empty loses its replicas."""
 
 LEVELS: Mapping[int, Level] = MappingProxyType(
     {
@@ -45,6 +47,10 @@ LEVELS: Mapping[int, Level] = MappingProxyType(
         ),
         DRAINED_PARTITIONS: Level(
             adds="topics that write to fewer of their partitions (penstock topic shrink)",
+            one_way=True,
+        ),
+        GHOST_PARTITIONS: Level(
+            adds="drained partitions that lose their logs and replicas once they are empty, and can be finalized",
             one_way=True,
         ),
     }

@@ -2,11 +2,21 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from penstock.model.generated_errors import InvalidTopic
-from penstock.model.ids import NO_BROKER, PARTITION_EPOCH_ZERO, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
+from penstock.model.ids import (
+    NO_BROKER,
+    NO_LEADER_EPOCH,
+    OFFSET_ZERO,
+    PARTITION_EPOCH_ZERO,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TopicId,
+)
 
 TOPIC_NAME_LENGTH_MAX = 249
 NAME_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
@@ -78,6 +88,16 @@ class PartitionState:
     """The partition that records for this one are written to, because the topic has fewer active partitions."""
     resumes_from: int = NO_PARTITION
     """The partition that this one was drained into, until its leader knows what its producers wrote there."""
+    drained_since: LeaderEpoch = NO_LEADER_EPOCH
+    """The leader epoch from which on a drained partition has no records of clients in its log, where it is known."""
+    log_base: Offset = OFFSET_ZERO
+    """Where a new log of this partition begins: no offset of a log that was removed with all its replicas is used
+    again."""
+
+    @property
+    def is_ghost(self) -> bool:
+        """Whether this is a drained partition without replicas: it was empty. The target's leader serves it."""
+        return not self.replicas
 
     @property
     def is_reassigning(self) -> bool:
@@ -126,6 +146,30 @@ class TopicState:
     def partitions_at_creation(self) -> int:
         """The modulus for keys of an internal topic: adding partitions must not move a key."""
         return len(self.partitions) if self.grown_from is None else self.grown_from
+
+    def shown(self, index: int) -> PartitionState:
+        """A partition as clients see it: a ghost has the leader and the replicas of its target.
+
+        Its leader epoch goes up with that of the target, and with its own.
+        """
+        state = self.partitions[index]
+        if not state.is_ghost:
+            return state
+        target = self.partitions[state.drained_into]
+        return replace(
+            target,
+            index=index,
+            leader_epoch=LeaderEpoch(state.leader_epoch + target.leader_epoch),
+            drained_into=state.drained_into,
+            log_base=state.log_base,
+        )
+
+    @property
+    def shown_partitions(self) -> tuple[PartitionState, ...]:
+        """The partitions as clients see them."""
+        if not any(state.is_ghost for state in self.partitions):
+            return self.partitions
+        return tuple(self.shown(state.index) for state in self.partitions)
 
     @property
     def internal(self) -> bool:

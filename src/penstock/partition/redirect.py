@@ -17,6 +17,8 @@ epochs of p. p appends an empty batch for every batch of its producers that the 
 that its own log knows them, and accepts records again.
 """
 
+from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import NamedTuple
 
 from penstock.model.batch import NO_PRODUCER_ID
@@ -77,9 +79,31 @@ class Handover(NamedTuple):
 class Drain:
     """The leader of a drained partition, in one leader epoch."""
 
-    __slots__ = ("_begun", "_number", "_verified", "barrier", "leader_epoch", "life", "partition", "target")
+    __slots__ = (
+        "_begun",
+        "_numbers",
+        "_verified",
+        "barrier",
+        "is_ending",
+        "is_ghost",
+        "leader_epoch",
+        "life",
+        "partition",
+        "since",
+        "target",
+    )
 
-    def __init__(self, *, partition: int, target: int, leader_epoch: LeaderEpoch, life: Offset = OFFSET_ZERO) -> None:
+    def __init__(
+        self,
+        *,
+        partition: int,
+        target: int,
+        leader_epoch: LeaderEpoch,
+        life: Offset = OFFSET_ZERO,
+        since: LeaderEpoch = NO_LEADER_EPOCH,
+        numbers: Iterator[int] | None = None,
+    ) -> None:
+        """`numbers` are the target's, for a ghost: its leader is the target's, and has no log to append to."""
         assert partition != target, f"partition {partition} cannot be drained into itself"
         self.partition = partition
         self.target = target
@@ -88,7 +112,12 @@ class Drain:
         """The log end at first: numbers count from there. See `Source.life`."""
         self.barrier: Offset | None = None
         """The end of the first batch of this leader epoch; none before it is appended."""
-        self._number = 0
+        self.since = since
+        """The leader epoch from which on the log has no records of clients; -1: not known."""
+        self.is_ending = False
+        """Whether nothing is appended to the log any more, because the controller is to make the partition a ghost."""
+        self.is_ghost = numbers is not None
+        self._numbers = count(1) if numbers is None else numbers
         self._begun: dict[ProducerId, tuple[ProducerEpoch, int, int]] = {}
         """Epoch and lowest sequence of producers that this partition does not know, without transactions, and when it
         was seen: the first batch may be refused or lost on its way, and a later one must not take its place.
@@ -100,8 +129,7 @@ class Drain:
 
     def next_number(self) -> int:
         """Numbers what is sent to the target, in order."""
-        self._number += 1
-        return self._number
+        return next(self._numbers)
 
     def check_ready(self, high_watermark: Offset) -> None:
         """Refuse to hand anything over before the barrier is committed."""
@@ -222,7 +250,13 @@ def detour(decided: PartitionState, current: Drain | Resumption | None, log_end:
     if decided.drained_into != NO_PARTITION:
         if isinstance(current, Drain) and current.leader_epoch == epoch:
             return current
-        return Drain(partition=decided.index, target=decided.drained_into, leader_epoch=epoch, life=log_end)
+        return Drain(
+            partition=decided.index,
+            target=decided.drained_into,
+            leader_epoch=epoch,
+            life=log_end,
+            since=decided.drained_since,
+        )
     if decided.resumes_from != NO_PARTITION:
         if isinstance(current, Resumption) and current.leader_epoch == epoch:
             return current
@@ -272,7 +306,7 @@ NO_SOURCE_EPOCH: SourceEpoch = (NO_LEADER_EPOCH, OFFSET_ZERO)
 class Sources:
     """What the leader of a target has accepted of drained partitions, in one leader epoch of its own."""
 
-    __slots__ = ("_epochs", "_floors", "_producers")
+    __slots__ = ("_epochs", "_floors", "_numbers", "_producers")
 
     def __init__(self) -> None:
         self._epochs: dict[int, SourceEpoch] = {}
@@ -282,6 +316,12 @@ class Sources:
         last marker."""
         self._floors: dict[int, tuple[SourceEpoch, int]] = {}
         """Leader epoch and number up to which producers were forgotten: nothing up to there is accepted."""
+        self._numbers: dict[int, Iterator[int]] = {}
+        """Of ghosts, which this leader serves: they go on where a ghost was served before in this leader epoch."""
+
+    def numbers(self, partition: int) -> Iterator[int]:
+        """Numbers the requests of a ghost."""
+        return self._numbers.setdefault(partition, count(1))
 
     def check(self, source: Source, number: int, producer_id: ProducerId, *, ends: bool = False) -> None:
         """Refuse what an older leader of a drained partition sent, or what was overtaken by a later request.
@@ -293,8 +333,8 @@ class Sources:
         elected after it, so its metadata has the epoch that the fence is of.
         """
         partition, epoch = source.partition, (source.leader_epoch, source.life)
-        if (producer_id >= 0 or ends) and not (is_derived(producer_id) and source_of(producer_id)[1] == partition):
-            raise InvalidRecord(f"Producer {producer_id} is not one of partition {partition}, which is drained")
+        if producer_id >= 0 or ends:
+            self.check_producer(source, producer_id)
         if source.leader_epoch < source.known_epoch or epoch < self._epochs.get(partition, NO_SOURCE_EPOCH):
             raise self._late(source, number)
         last_epoch, last, marker = self._producers.get(producer_id, (NO_SOURCE_EPOCH, 0, 0))
@@ -308,6 +348,12 @@ class Sources:
         self._epochs[partition] = epoch
         if producer_id >= 0:
             self._remember(producer_id, (epoch, max(last, number), number if ends else marker))
+
+    @staticmethod
+    def check_producer(source: Source, producer_id: ProducerId) -> None:
+        """Refuse a producer id that is not derived from one of the partition."""
+        if not (is_derived(producer_id) and source_of(producer_id)[1] == source.partition):
+            raise InvalidRecord(f"Producer {producer_id} is not one of partition {source.partition}, which is drained")
 
     def fence(self, source: Source, number: int) -> None:
         """Refuse older leaders of the partition from here on; raises where this is of one itself."""
@@ -364,6 +410,18 @@ def producers_of(producers: ProducerTable, partition: int, *, open_only: bool = 
                 batches = tuple((sequence, delta, timestamp) for sequence, _, delta, timestamp in entry.batches)
                 found.append(AdoptedProducer(original, entry.epoch, entry.txn_first_offset >= 0, batches))
     return found
+
+
+def producers_for_target(
+    producers: ProducerTable, partition: int, ids: Iterable[ProducerId]
+) -> Iterator[AdoptedProducer]:
+    """What a drained partition knows of some producers, as the target has to know it when the partition is a ghost."""
+    for producer_id in ids:
+        entry = producers.get(producer_id)
+        if entry is not None:
+            batches = tuple((sequence, delta, timestamp) for sequence, _, delta, timestamp in entry.batches)
+            is_open = entry.txn_first_offset >= 0
+            yield AdoptedProducer(derived_id(producer_id, partition), entry.epoch, is_open, batches)
 
 
 def adoptable(producers: ProducerTable, known: AdoptedProducer) -> list[AdoptedBatch]:

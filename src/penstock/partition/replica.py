@@ -6,7 +6,7 @@ between two awaits.
 """
 
 from asyncio import get_running_loop
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from penstock.model.batch import (
     HEADER,
     HEADER_BYTES,
     LOG_APPEND_TIME_FLAG,
+    NO_PRODUCER_ID,
     TRANSACTIONAL_FLAG,
     BatchHeader,
 )
@@ -29,6 +30,7 @@ from penstock.model.generated_errors import (
     InvalidRecord,
     KafkaStorageError,
     MessageTooLarge,
+    NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     TransactionalIdAuthorizationFailed,
@@ -354,6 +356,8 @@ class Replica:
 
     def _append_own(self, role: Leader, batch: memoryview, now_ms: int, transaction_version: int) -> Appended:
         """Append a coordinator's batch: always light enough for the loop, and never a duplicate."""
+        if isinstance(self.detour, Drain) and (self.detour.is_ending or self.detour.is_ghost):
+            raise NotEnoughReplicas("the partition is drained and empty, and about to lose its log")
         try:
             sound, header = validate(batch, self._rules, now_ms, self.tp, internal=True)
         except BrokerError as error:
@@ -568,7 +572,47 @@ class Replica:
         """Append the barrier that has to be committed before anything is handed over, unless it is there."""
         role, drain = self.leading(), self.detour
         if isinstance(drain, Drain) and drain.barrier is None:
+            # Retention drops whole segments: records of clients in the last one would stay as long as markers come.
+            self.log.roll()
             drain.barrier = self._append_barrier(role, now_ms)
+
+    def emptied_to(self) -> Offset | None:
+        """Where the log of a drained partition ends that has no records of clients; None while it has some.
+
+        Markers and barriers need not be deleted: clients skip them.
+        """
+        drain, offsets = self.detour, self.offsets
+        if not isinstance(drain, Drain) or drain.is_ghost or drain.barrier is None or not self.is_leader:
+            return None
+        if self.producers.first_unstable is not None or offsets.high_watermark < drain.barrier:
+            return None
+        begun = (start for epoch, start in self.log.epochs.entries() if epoch >= drain.since >= 0)
+        return offsets.log_end if offsets.log_start >= next(begun, offsets.log_end) else None
+
+    def ghost_numbers(self, partition: int) -> Iterator[int]:
+        """Numbers the requests of a ghost that is served beside this replica, its target."""
+        return self._known_sources(self.leading()).numbers(partition)
+
+    def accept_producers(
+        self, source: Source, number: int, producers: Iterable[AdoptedProducer], now_ms: int
+    ) -> Offset:
+        """Append empty batches for those of a partition that is drained into this one, and about to be a ghost.
+
+        Returns the end of the log, which has to be committed before the partition may lose its own.
+        """
+        role = self._target_of(source)
+        role.check_enough_in_sync()
+        sources = self._known_sources(role)
+        sources.check(source, number, NO_PRODUCER_ID)
+        for producer in producers:
+            sources.check_producer(source, producer.producer_id)
+            self._adopt_one(role, producer, now_ms)
+        return self.log.log_end
+
+    def _adopt_one(self, role: Leader, producer: AdoptedProducer, now_ms: int) -> None:
+        for adopted in redirect.adoptable(self.producers, producer):
+            batch = memoryview(empty_batch(adopted))
+            self._store(role, batch, BatchHeader._make(HEADER.unpack_from(batch)), now_ms, internal=True)
 
     def _append_barrier(self, role: Leader, now_ms: int) -> Offset:
         """Append a control batch of this leader epoch, which clients skip; returns its end."""
@@ -654,9 +698,7 @@ class Replica:
         assert isinstance(resumption, Resumption), f"{self.tp} does not resume"
         if not resumption.is_ready:
             for producer in known:
-                for adopted in redirect.adoptable(self.producers, producer):
-                    batch = memoryview(empty_batch(adopted))
-                    self._store(role, batch, BatchHeader._make(HEADER.unpack_from(batch)), now_ms, internal=True)
+                self._adopt_one(role, producer, now_ms)
             resumption.is_ready = last
         return self.log.log_end
 

@@ -7,6 +7,7 @@ partitions therefore starts as fast as one with ten.
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from penstock.config.broker import BrokerConfig
@@ -22,7 +23,6 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.ids import (
     NO_LEADER_EPOCH,
-    OFFSET_ZERO,
     TOPIC_ID_ZERO,
     BrokerId,
     LeaderEpoch,
@@ -37,9 +37,11 @@ from penstock.observe.log import Logger
 from penstock.partition import role as roles
 from penstock.partition.cluster_port import ClusterPort
 from penstock.partition.follower import Follower
+from penstock.partition.leader import Leader
 from penstock.partition.offsets import Offsets
 from penstock.partition.producer_replay import Replayed, replay_producers
 from penstock.partition.producers import ProducerTable
+from penstock.partition.redirect import Drain
 from penstock.partition.replica import Replica
 from penstock.partition.role import Offline
 from penstock.partition.validation import ValidationRules
@@ -69,6 +71,7 @@ class Replicas:
         "_deleted_names",
         "_fenced",
         "_flushes",
+        "_ghosts",
         "_is_deleted",
         "_live",
         "_log",
@@ -119,6 +122,8 @@ class Replicas:
         """Limit on the decompressed records that all requests hold at once."""
         self._log = log
         self._live: dict[str, dict[int, Replica]] = {}
+        self._ghosts: dict[str, dict[int, PartitionState]] = {}
+        """Ghosts in use of each topic, with the state that they are served in."""
         self._topics: dict[str, TopicState] = {}
         self._names: dict[bytes, str] = {}
         self._settings: dict[frozenset[tuple[str, str]], Settings] = {}
@@ -196,6 +201,8 @@ class Replicas:
         if known is None or not 0 <= partition < len(known.partitions):
             raise UnknownTopicOrPartition()
         decided = known.partitions[partition]
+        if decided.is_ghost:
+            return self._open_ghost(known, decided)
         if self._broker_id not in decided.replicas:
             raise NotLeaderOrFollower()
         tp = TopicPartition(topic, partition)
@@ -207,44 +214,94 @@ class Replicas:
         log.config = config
         log.replicated = len(decided.replicas) > 1
         log.open()
+        if log.log_end < decided.log_base:
+            # All its records are gone, and their offsets may have been read: this replica was away meanwhile.
+            log.restart_at(decided.log_base)
         producers, snapshot_at, _ = self._producers_of(log)
+        waiting = self._waiting(log, producers, config)
+        role: roles.Role = waiting
+        if not self._fenced:
+            self._check_epoch(tp, waiting, decided, log)
+            role = roles.assume(waiting, decided, monotonic_ms(self._clock), newest_epoch=log.epochs.latest).role
+        assert not isinstance(role, Offline), f"{tp}: offline before it was opened"
+        replica = self._made(known, log, role, (config, rules))
+        replica.follow_detour(decided)
+        replica.snapshot_at = snapshot_at
+        return replica
+
+    def _waiting(self, log: Log, producers: ProducerTable, config: TopicConfig) -> Follower:
+        """The role in which the replica of a log begins."""
         offsets = Offsets.recovered(
             log_start=log.log_start,
             log_end=log.log_end,
             high_watermark=log.high_watermark,
             durable_end=log.recovery_point if config.flush == "group" else None,
         )
-        waiting = Follower(
+        return Follower(
             offsets,
             producers,
             broker_id=self._broker_id,
             in_sync_min=config.min_insync_replicas,
             flush_group=config.flush == "group",
         )
-        role: roles.Role = waiting
-        if not self._fenced:
-            self._check_epoch(tp, waiting, decided, log)
-            role = roles.assume(waiting, decided, monotonic_ms(self._clock), newest_epoch=log.epochs.latest).role
-        assert not isinstance(role, Offline), f"{tp}: offline before it was opened"
+
+    def _made(self, topic: TopicState, log: Log, role: Leader | Follower, settings: Settings) -> Replica:
         replica = Replica(
-            tp,
-            known.topic_id,
+            log.tp,
+            topic.topic_id,
             log,
             role,
-            producers,
-            config,
-            rules,
+            role.producers,
+            *settings,
             notifier=self._notifier,
             flushes=self._flushes,
             threads=self._threads.executor,
             decompression=self.decompression,
             cluster=self.cluster,
         )
-        replica.follow_detour(decided)
-        replica.snapshot_at = snapshot_at
         replica.snapshot_ms = self._clock.now_ms()
-        self._live.setdefault(topic, {})[partition] = replica
+        self._live.setdefault(log.tp.topic, {})[log.tp.partition] = replica
         return replica
+
+    # Ghosts
+
+    def _open_ghost(self, topic: TopicState, decided: PartitionState) -> Replica:
+        """A drained partition without replicas, at the leader of its target: nothing to read, and no log to append to.
+
+        It lasts while that broker leads the target, in one leader epoch.
+        """
+        shown = topic.shown(decided.index)
+        if self._fenced or shown.leader != self._broker_id:
+            raise NotLeaderOrFollower()
+        target = self.get(topic.name, decided.drained_into)
+        numbers = target.ghost_numbers(decided.index)
+        config, rules = self.settings(topic.configs)
+        tp = TopicPartition(topic.name, decided.index)
+        log = self._store.unwritten(tp, topic.topic_id, config, target.log.directory, base=decided.log_base)
+        log.open()
+        alone = replace(shown, replicas=(self._broker_id,), isr=(self._broker_id,))
+        waiting = self._waiting(log, ProducerTable(), config)
+        role = roles.lead(waiting, alone, monotonic_ms(self._clock))
+        replica = self._made(topic, log, role, (config, rules))
+        replica.detour = Drain(
+            partition=decided.index,
+            target=decided.drained_into,
+            leader_epoch=shown.leader_epoch,
+            life=decided.log_base,
+            numbers=numbers,
+        )
+        replica.detour.barrier = decided.log_base
+        replica.snapshot_at = decided.log_base
+        self._ghosts.setdefault(topic.name, {})[decided.index] = shown
+        return replica
+
+    def _drop_ghosts(self, topic: str, *, unless: TopicState | None = None) -> None:
+        """Stop serving ghosts of a topic, `unless` they are the same in another state of it."""
+        ghosts = self._ghosts.get(topic, {})
+        for index, served in list(ghosts.items()):
+            now = None if unless is None else unless.shown(index)
+            if now is None or (now.leader, now.leader_epoch) != (served.leader, served.leader_epoch):
+                self._stop_serving(TopicPartition(topic, index), NotLeaderOrFollower())
 
     def _check_epoch(self, tp: TopicPartition, role: roles.Role, decided: PartitionState, log: Log) -> None:
         """Report that this broker will not lead, because its log has records of the epoch that it is to lead in."""
@@ -284,7 +341,9 @@ class Replicas:
     def _create_log(self, tp: TopicPartition, topic: TopicState, config: TopicConfig) -> Log:
         """The topic's log that was set aside while the metadata did not have the topic; otherwise an empty log."""
         restored = self._store.restore(tp, topic.topic_id, config)
-        return restored if restored is not None else self._store.create(tp, topic.topic_id, config)
+        if restored is not None:
+            return restored
+        return self._store.create(tp, topic.topic_id, config, base=topic.partitions[tp.partition].log_base)
 
     def _dismiss(self, log: Log) -> None:
         """Remove a log whose topic a client deleted; set every other log aside.
@@ -316,8 +375,8 @@ class Replicas:
             directory.check()
 
     def _producers_of(self, log: Log) -> Replayed:
-        if log.log_end == 0:
-            return Replayed(ProducerTable(), OFFSET_ZERO, 0)
+        if log.log_end == 0 or not log.partition_directory.made:
+            return Replayed(ProducerTable(), log.log_end, 0)
         ahead = self._replayed.pop(log.tp, None)
         if ahead is not None:
             return ahead
@@ -597,6 +656,7 @@ class Replicas:
             for was, decided in zip(before.partitions, after.partitions, strict=False):
                 if decided != was:
                     self._follow(after, was, decided, changed)
+            self._drop_ghosts(after.name, unless=after)
         for decided in after.partitions[known:]:
             if self._broker_id in decided.replicas:
                 changed.append(TopicPartition(after.name, decided.index))
@@ -619,6 +679,8 @@ class Replicas:
     def fence(self) -> None:
         """Lead and follow nothing, because the broker's registration is gone or not admitted yet."""
         self._fenced = True
+        for topic in list(self._ghosts):
+            self._drop_ghosts(topic)
         self._report([replica.tp for replica in list(self.live()) if replica.fence()])
 
     def unfence(self) -> None:
@@ -783,6 +845,7 @@ class Replicas:
         for index in range(len(topic.partitions)):
             self._drop(TopicPartition(topic.name, index), UnknownTopicOrPartition())
         self._live.pop(topic.name, None)
+        self._ghosts.pop(topic.name, None)
 
     def _drop(self, tp: TopicPartition, reason: BrokerError) -> None:
         """Stop serving a partition, and delete its log."""
@@ -794,6 +857,7 @@ class Replicas:
         replica = self._live.get(tp.topic, {}).pop(tp.partition, None)
         if replica is not None:
             replica.leave(reason)
+        self._ghosts.get(tp.topic, {}).pop(tp.partition, None)
         self._replayed.pop(tp, None)
         self._damaged.pop(tp, None)
 

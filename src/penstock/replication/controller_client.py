@@ -14,10 +14,10 @@ from penstock.metadata.image import MetadataImage
 from penstock.model.error_codes import ERRORS_BY_CODE
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotController, RequestTimedOut, UnknownServerError
-from penstock.model.ids import NO_BROKER_EPOCH, BrokerEpoch, BrokerId, TopicId
+from penstock.model.ids import NO_BROKER, NO_BROKER_EPOCH, BrokerEpoch, BrokerId, TopicId
 from penstock.model.topic import LeaderRecoveryState, TopicState
 from penstock.replication.controller_channel import ControllerChannel
-from penstock.replication.controller_requests import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, RESUMED
+from penstock.replication.controller_requests import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, EMPTIED, RESUMED
 from penstock.replication.peers import Purpose
 from penstock.replication.request_versions import forwarded_versions
 from penstock.wire import envelope
@@ -103,10 +103,10 @@ class ControllerClient:
                     partition_index=change.partition,
                     leader_epoch=change.leader_epoch,
                     partition_epoch=change.partition_epoch,
-                    leader_recovery_state=RESUMED if change.resumed else LeaderRecoveryState.RECOVERED,
+                    leader_recovery_state=reported(change),
                     new_isr_with_epochs=[
                         alter_partition.BrokerState(broker_id=member, broker_epoch=epoch)
-                        for member, epoch in change.isr
+                        for member, epoch in members_of(change)
                     ],
                 )
             )
@@ -190,6 +190,18 @@ class ControllerClient:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._catalog.at_least(response.number), IMAGE_WAIT_S)
         return response.response_data
+
+
+def reported(change: IsrChange) -> int:
+    """What the leader of a partition reports with its proposal, in the place of the leader recovery state."""
+    if change.emptied >= 0:
+        return EMPTIED
+    return RESUMED if change.resumed else LeaderRecoveryState.RECOVERED
+
+
+def members_of(change: IsrChange) -> tuple[tuple[BrokerId, int], ...]:
+    """The proposed members with their epochs, and where an empty log ends, see `EMPTIED`."""
+    return change.isr if change.emptied < 0 else (*change.isr, (NO_BROKER, change.emptied))
 
 
 def creatable(topic: NewTopic) -> made.CreatableTopic:

@@ -4,7 +4,17 @@ from penstock.controller.controller import Controller
 from penstock.controller.isr import IsrChange
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotController, StaleBrokerEpoch
-from penstock.model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId, TopicPartition
+from penstock.model.ids import (
+    NO_BROKER,
+    NO_OFFSET,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TopicId,
+    TopicPartition,
+)
 from penstock.replication.controller_channel import LocalHandler
 from penstock.wire.api import allocate_producer_ids, alter_partition, assign_replicas_to_dirs, broker_heartbeat
 
@@ -15,6 +25,16 @@ DIRECTORY_UNASSIGNED = bytes(16)
 
 RESUMED = 2
 """In the place of a leader recovery state: the leader of a partition that was drained reports that it has resumed."""
+EMPTIED = 3
+"""The same: the leader of a drained partition reports that it is empty. The last of the members is then none: its
+epoch is where the log ends."""
+
+
+def emptied_of(wanted: alter_partition.RequestPartitionData) -> Offset:
+    """Where the empty log of a drained partition ends; -1 where that is not what the leader reports."""
+    if wanted.leader_recovery_state != EMPTIED:
+        return NO_OFFSET
+    return next((Offset(each.broker_epoch) for each in wanted.new_isr_with_epochs if each.broker_id < 0), NO_OFFSET)
 
 
 class ControllerRequests:
@@ -43,8 +63,10 @@ class ControllerRequests:
                 isr=tuple(
                     (BrokerId(member.broker_id), BrokerEpoch(member.broker_epoch))
                     for member in wanted.new_isr_with_epochs
+                    if member.broker_id != NO_BROKER
                 ),
                 resumed=wanted.leader_recovery_state == RESUMED,
+                emptied=emptied_of(wanted),
             )
             for topic in request.topics
             for wanted in topic.partitions

@@ -17,11 +17,13 @@ from penstock.controller.isr import IsrChange
 from penstock.metadata.image import ImageDelta
 from penstock.model.batch import HEADER, NO_PRODUCER_ID, BatchHeader
 from penstock.model.clock import Clock
+from penstock.model.cluster_versions import GHOST_PARTITIONS
 from penstock.model.deferred import Deferred, Eventual
 from penstock.model.error_codes import ERRORS_BY_CODE
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     FencedLeaderEpoch,
+    IneligibleReplica,
     InvalidRequest,
     NotEnoughReplicas,
     NotLeaderOrFollower,
@@ -44,6 +46,7 @@ from penstock.partition.redirect import (
     Resumption,
     Source,
     derived_id,
+    producers_for_target,
     source_of,
 )
 from penstock.partition.replica import Replica
@@ -63,6 +66,9 @@ RETRY_S = 0.2
 """Pause before a partition that resumes asks its target again, which has another leader."""
 OPEN_PAUSE_S = 1.0
 """The same where it accepts records, and a transaction is open in the target: each question appends a control batch."""
+
+EMPTY_CHECK_S = 1.0
+"""How often the leader of drained partitions looks whether one is empty."""
 
 ADOPTED_PER_TURN_MAX = 50
 """Producers that a partition which resumes adopts in one turn of the loop, with five batches each."""
@@ -89,7 +95,9 @@ class Redirects:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         timeout_ms: Callable[[], int],
         log: Logger,
+        level: Callable[[], int] = lambda: GHOST_PARTITIONS,
     ) -> None:
+        """`level` is the version of the cluster."""
         self._broker_id = broker_id
         self._replicas = replicas
         self._peers = peers
@@ -98,6 +106,10 @@ class Redirects:
         self._spawn = spawn
         self._timeout_ms = timeout_ms
         self._log = log
+        self._level = level
+        self._drained: dict[TopicPartition, None] = {}
+        """Led by this broker, as far as it is known: each becomes a ghost once it is empty."""
+        self._looks_for_empty = False
         self._resuming: set[TopicPartition] = set()
         self._unanswered: Counter[BrokerId] = Counter()
         """Bytes on their way, by broker."""
@@ -223,7 +235,7 @@ class Redirects:
             partition=replica.tp.partition,
             leader_epoch=replica.detour.leader_epoch,
             target_epoch=target.leader_epoch,
-            known_epoch=topic.partitions[replica.tp.partition].leader_epoch,
+            known_epoch=topic.shown(replica.tp.partition).leader_epoch,
             life=replica.detour.life,
         )
 
@@ -284,6 +296,10 @@ class Redirects:
                     marker = wire.unpack_marker(request.payload)
                     committed = self._append_marker(to, source, request.number, marker)
                     return refusable(after_wait(committed, wire.Response()))
+                case wire.Kind.PRODUCERS:
+                    producers = (AdoptedProducer(*each) for each in wire.unpack_producers(request.payload))
+                    end = to.accept_producers(source, request.number, producers, now_ms)
+                    return refusable(after_wait(to.committed(end), wire.Response()))
                 case wire.Kind.FENCE | wire.Kind.FENCE_AGAIN:
                     open_only = request.kind is wire.Kind.FENCE_AGAIN
                     fence, known = to.accept_fence(source, request.number, now_ms, open_only=open_only)
@@ -321,14 +337,15 @@ class Redirects:
         topic = None if name is None else self._replicas.topic(name)
         if topic is None or not 0 <= request.source < len(topic.partitions):
             raise UnknownTopicOrPartition()
-        state = topic.partitions[request.source]
+        state = topic.shown(request.source)
         if request.source_epoch > state.leader_epoch:
             # Also of a client that forges it, and would lock out the leader.
             raise UnknownLeaderEpoch(f"leader epoch {request.source_epoch} of partition {request.source} is unknown")
-        if request.source_epoch == state.leader_epoch and request.target not in (
-            state.drained_into,
-            state.resumes_from,
+        is_ghost = topic.partitions[request.source].is_ghost
+        if request.source_epoch == state.leader_epoch and (
+            is_ghost or request.target not in (state.drained_into, state.resumes_from)
         ):
+            # The leader of a ghost is that of its target, and sends nothing.
             raise NotLeaderOrFollower(f"partition {request.source} is not drained into {request.target}")
         return Source(
             partition=request.source,
@@ -374,11 +391,19 @@ class Redirects:
         if state.resumes_from >= 0 and state.leader == self._broker_id and tp not in self._resuming:
             self._resuming.add(tp)
             resuming = self._resume(tp)
-            try:
-                self._spawn(resuming)
-            except RuntimeError:
-                # The broker is stopping.
-                resuming.close()
+            self._begin(resuming)
+        if state.drained_into >= 0 and state.leader == self._broker_id:
+            self._drained[tp] = None
+            if not self._looks_for_empty:
+                self._looks_for_empty = True
+                self._begin(self._look_for_empty())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._spawn(work)
+        except RuntimeError:
+            # The broker is stopping.
+            work.close()
 
     def _prepare(self, topic: str, state: PartitionState) -> None:
         """Append the barrier of a drained partition before its first batch comes, which would have to wait for it."""
@@ -448,6 +473,108 @@ class Redirects:
         if refusal is not None:
             raise refusal
         self._log.info("partition_resumed", partition=str(replica.tp))
+
+    # Drained partitions that are empty
+
+    async def _look_for_empty(self) -> None:
+        """Report drained partitions that are empty to the controller, while this broker leads some."""
+        try:
+            while self._drained:
+                await self.report_empty()
+                await asyncio.sleep(EMPTY_CHECK_S)
+        finally:
+            self._looks_for_empty = False
+
+    async def report_empty(self) -> None:
+        """Report those that are empty now."""
+        for tp in list(self._drained):
+            if not self._is_drained_here(tp):
+                del self._drained[tp]
+            elif self._level() >= GHOST_PARTITIONS:
+                try:
+                    await self._report_if_empty(self._replicas.get(*tp))
+                except BrokerError as error:
+                    self._log.debug("empty_partition_waits", partition=str(tp), reason=error.name)
+
+    def _is_drained_here(self, tp: TopicPartition) -> bool:
+        topic = self._replicas.topic(tp.topic)
+        if topic is None or tp.partition >= len(topic.partitions):
+            return False
+        state = topic.partitions[tp.partition]
+        return state.drained_into >= 0 and state.leader == self._broker_id
+
+    async def _report_if_empty(self, replica: Replica) -> None:
+        """Have the controller make a partition a ghost, if it is empty and its target knows what its producers wrote.
+
+        From the report on nothing is appended to its log: an answer that is lost may mean that it is a ghost already.
+        """
+        drain = replica.detour
+        if not isinstance(drain, Drain) or replica.emptied_to() is None:
+            return
+        await self._hand_over_producers(replica, drain)
+        if replica.detour is not drain or replica.emptied_to() is None:
+            return
+        drain.is_ending = True
+        end = replica.offsets.log_end
+        committed = replica.committed(end)
+        if committed is not None:
+            await awaited(committed)
+        while self._leads_as(replica, drain):
+            refusal = await self._reported(replica, end)
+            if isinstance(refusal, IneligibleReplica):
+                # The one refusal after which it is known that the report has no effect.
+                drain.is_ending = False
+                return
+            if refusal is None:
+                self._log.info("drained_partition_is_empty", partition=str(replica.tp), log_end=end)
+                return
+            await asyncio.sleep(RETRY_S)
+
+    def _leads_as(self, replica: Replica, drain: Drain) -> bool:
+        """Whether a replica is in use and still the leader of a drained partition."""
+        return self._replicas.used(replica.tp) is replica and replica.detour is drain and replica.is_leader
+
+    async def _reported(self, replica: Replica, end: Offset) -> BrokerError | None:
+        """Why the controller has not made an empty partition a ghost, as far as it says."""
+        role = replica.leading()
+        epoch_of = self._replicas.cluster.broker_epoch_of
+        change = IsrChange(
+            topic_id=replica.topic_id,
+            partition=replica.tp.partition,
+            leader_epoch=role.leader_epoch,
+            partition_epoch=role.partition_epoch,
+            isr=tuple((member, epoch_of(member)) for member in sorted(role.isr)),
+            emptied=end,
+        )
+        try:
+            (refusal,) = await self._client.alter_partitions([change])
+        except BrokerError as error:
+            return error
+        return refusal
+
+    async def _hand_over_producers(self, replica: Replica, drain: Drain) -> None:
+        """Have the target know what this partition knows of its producers, whose log will be gone."""
+        ids = [producer_id for producer_id, _ in replica.producers if 0 <= producer_id <= PRODUCER_ID_MAX]
+        for at in range(0, len(ids), ADOPTED_PER_TURN_MAX):
+            those = ids[at : at + ADOPTED_PER_TURN_MAX]
+            some = list(producers_for_target(replica.producers, replica.tp.partition, those))
+            number, target = drain.next_number(), self._target(replica)
+            if target.leader == self._broker_id:
+                to = self._replicas.get(replica.tp.topic, target.index)
+                end = to.accept_producers(self._source(replica, target), number, some, self._clock.now_ms())
+                committed = to.committed(end)
+                if committed is not None:
+                    await awaited(committed)
+                await asyncio.sleep(0)
+            else:
+                request = wire.Request(
+                    **self._addressed(replica, target, number),
+                    kind=wire.Kind.PRODUCERS,
+                    payload=wire.pack_producers(some),
+                )
+                await awaited(self._sent(target, request))
+            if replica.detour is not drain:
+                return
 
     async def _fence(self, replica: Replica, resumption: Resumption) -> list[AdoptedProducer]:
         """What the target has of this partition's producers, of which it accepts no more from older leaders.

@@ -84,7 +84,7 @@ class RemoteBounds:
         topic = self._image.topics.get(tp.topic)
         if topic is None or tp.partition >= len(topic.partitions):
             return None
-        leader = topic.partitions[tp.partition].leader
+        leader = topic.shown(tp.partition).leader
         return leader if leader != self._broker_id and self._image.is_live(leader) else None
 
     def _ask(self, leader: BrokerId, partitions: Sequence[TopicPartition], timestamp: int) -> None:

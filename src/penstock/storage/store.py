@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.model.clock import Clock, Randomness
 from penstock.model.generated_errors import KafkaStorageError
-from penstock.model.ids import NO_OFFSET, BrokerId, Offset, TopicId, TopicPartition
+from penstock.model.ids import NO_OFFSET, OFFSET_ZERO, BrokerId, Offset, TopicId, TopicPartition
 from penstock.model.threads import Threads
 from penstock.observe.log import Logger
 from penstock.storage import marks, partition_metadata, set_aside, summary
@@ -395,9 +395,15 @@ class LogStore:
     # Creating and deleting
 
     def create(
-        self, tp: TopicPartition, topic_id: TopicId, config: LogSettings, directory: LogDirectory | None = None
+        self,
+        tp: TopicPartition,
+        topic_id: TopicId,
+        config: LogSettings,
+        directory: LogDirectory | None = None,
+        *,
+        base: Offset = OFFSET_ZERO,
     ) -> Log:
-        """Create an empty log, in the directory with the fewest logs unless one is given.
+        """Create an empty log that begins at `base`, in the directory with the fewest logs unless one is given.
 
         The first append creates the partition's directory: thousands of empty partitions cost nothing.
         """
@@ -409,10 +415,25 @@ class LogStore:
             for each in self.all_directories:
                 if each.offline is None:
                     self.checkpoint_cut(each)
-        place = PartitionDirectory(tp, topic_id, home, home.file(partition_name(tp)), made=False)
-        log = Log(place, config, clock=self._clock, randomness=self._randomness)
+        log = self.unwritten(tp, topic_id, config, home, base=base)
         self._logs[tp] = log
         return log
+
+    def unwritten(
+        self, tp: TopicPartition, topic_id: TopicId, config: LogSettings, directory: LogDirectory, *, base: Offset
+    ) -> Log:
+        """An empty log that is not one of the store's: nothing of it is on the disk before the first append."""
+        place = PartitionDirectory(tp, topic_id, directory, directory.file(partition_name(tp)), made=False)
+        return Log(
+            place,
+            config,
+            clock=self._clock,
+            randomness=self._randomness,
+            log_start=base,
+            log_end=base,
+            recovery_point=base,
+            high_watermark=base,
+        )
 
     def _emptiest(self) -> LogDirectory:
         online = [directory for directory in self.all_directories if directory.offline is None]

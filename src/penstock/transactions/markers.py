@@ -17,6 +17,7 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import NotLeaderOrFollower, UnknownServerError, UnknownTopicOrPartition
 from penstock.model.ids import BrokerId, CoordinatorEpoch, ProducerEpoch, ProducerId, TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC, NO_LEADER
+from penstock.partition.redirect import Drain
 from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
 from penstock.partition.results import Appended
@@ -75,6 +76,9 @@ class MarkerLog:
             group_context.check()
             group_context.write_pending()
         replica = self._replicas.get(tp.topic, tp.partition)
+        if isinstance(replica.detour, Drain) and replica.detour.is_ghost:
+            # It has no log; the target's leader is its own.
+            return self._write_target(replica, marker, None)
         now_ms = self._clock.now_ms()
         batch = build_marker(
             commit=marker.commit,
@@ -232,7 +236,7 @@ class RoutedMarkers:
         topic = self._image.topics.get(tp.topic)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return NO_LEADER
-        return topic.partitions[tp.partition].leader
+        return topic.shown(tp.partition).leader
 
 
 def error_of(code: int) -> BrokerError:

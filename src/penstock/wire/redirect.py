@@ -5,9 +5,11 @@ Only between brokers of penstock. Kafka has no API with this key.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
+from struct import error as StructError
 from typing import ClassVar
 
 from penstock.model.ids import (
@@ -42,6 +44,8 @@ class Kind(IntEnum):
     FENCE = 2
     FENCE_AGAIN = 3
     """A fence whose sender needs to know of open transactions only."""
+    PRODUCERS = 4
+    """What a partition that is about to be a ghost knows of its producers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,7 @@ class Request:
     first_sequence: int = -1
     begins_at: int = -1
     payload: Buffer = b""
-    """The batch, or the packed `Marker`."""
+    """The batch, the packed `Marker`, or the packed producers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,15 +183,46 @@ def encode_response(response: Response, version: int) -> bytes:
             len(response.producers),
         )
     ]
-    for producer_id, epoch, is_open, batches in response.producers:
-        parts.append(_PRODUCER.pack(producer_id, epoch, is_open, len(batches)))
-        parts += (_BATCH.pack(*batch) for batch in batches)
+    parts.append(pack_producers(response.producers))
     return b"".join(parts)
 
 
 def decode_response(data: Buffer, offset: int, version: int) -> Response:
     error_code, base_offset, log_append_time_ms, log_start, count = _RESPONSE.unpack_from(data, offset)
-    at = offset + _RESPONSE.size
+    producers, _ = _unpacked(data, offset + _RESPONSE.size, count)
+    return Response(
+        error_code=error_code,
+        base_offset=base_offset,
+        log_append_time_ms=log_append_time_ms,
+        log_start=log_start,
+        producers=producers,
+    )
+
+
+def pack_producers(producers: Iterable[KnownProducer]) -> bytes:
+    """Producers one after the other, without their number."""
+    parts: list[bytes] = []
+    for producer_id, epoch, is_open, batches in producers:
+        parts.append(_PRODUCER.pack(producer_id, epoch, is_open, len(batches)))
+        parts += (_BATCH.pack(*batch) for batch in batches)
+    return b"".join(parts)
+
+
+def unpack_producers(data: Buffer) -> tuple[KnownProducer, ...]:
+    """All producers of a payload."""
+    found: list[KnownProducer] = []
+    at = 0
+    try:
+        while at < len(data):
+            more, at = _unpacked(data, at, 1)
+            found += more
+    except StructError as error:
+        raise Malformed(f"producers of {len(data)} bytes") from error
+    return tuple(found)
+
+
+def _unpacked(data: Buffer, at: int, count: int) -> tuple[tuple[KnownProducer, ...], int]:
+    """So many producers from a position on, and where they end."""
     producers: list[KnownProducer] = []
     for _ in range(count):
         producer_id, epoch, is_open, size = _PRODUCER.unpack_from(data, at)
@@ -198,10 +233,4 @@ def decode_response(data: Buffer, offset: int, version: int) -> Response:
             batches.append((sequence, delta, timestamp))
             at += _BATCH.size
         producers.append((producer_id, epoch, is_open, tuple(batches)))
-    return Response(
-        error_code=error_code,
-        base_offset=base_offset,
-        log_append_time_ms=log_append_time_ms,
-        log_start=log_start,
-        producers=tuple(producers),
-    )
+    return tuple(producers), at

@@ -8,25 +8,37 @@ import pytest
 from tests.unit.controller.cluster_image import TOPIC, TOPIC_ID, ClusterImage, partition
 
 from penstock.config.broker import BrokerConfig
+from penstock.controller.auto_balance import plan_balance_step
+from penstock.controller.brokers import brokers_of
 from penstock.controller.configs import ConfigChange, ResourceType, SettingStep, Step, plan_config_changes
 from penstock.controller.isr import IsrChange, plan_isr_changes
+from penstock.controller.leaders import elect_preferred, not_preferred, plan_elections
+from penstock.controller.reassignments import Reassignment, plan_reassignments
 from penstock.controller.topics import Growth, NewTopic, plan_creations, plan_growths
-from penstock.metadata.operations import Create
+from penstock.metadata.operations import Create, Set
 from penstock.metadata.records import (
     FEATURES,
     FORMAT_COMPACT,
     FORMAT_DRAINING,
+    FORMAT_GHOSTS,
     Features,
     pack_features,
     pack_partitions,
     unpack,
     unpack_partitions,
 )
-from penstock.model.cluster_versions import COMPACT_PARTITIONS, DRAINED_PARTITIONS
+from penstock.model.cluster_versions import COMPACT_PARTITIONS, DRAINED_PARTITIONS, GHOST_PARTITIONS
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import InvalidConfig, InvalidPartitions
-from penstock.model.ids import BrokerId
-from penstock.model.topic import NO_PARTITION
+from penstock.model.generated_errors import (
+    ElectionNotNeeded,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+)
+from penstock.model.ids import NO_LEADER_EPOCH, BrokerId, Offset, TopicPartition
+from penstock.model.topic import NO_LEADER, NO_PARTITION
 
 CONFIG = BrokerConfig(broker_id=1)
 ACTIVE = "partitions.active"
@@ -203,6 +215,121 @@ def test_the_minimum_isr_changes_together_with_the_active_partitions() -> None:
 
     assert [on.state(index).in_sync_min for index in range(4)] == [2, 2, 2, 2]
     assert on.state(2).drained_into == 0
+
+
+def empty(on: ClusterImage, index: int, end: int) -> Any:
+    """The leader of a drained partition reports that its log is empty; the outcome."""
+    state = on.state(index)
+    broker = on.image.brokers[state.leader]
+    change = IsrChange(
+        topic_id=TOPIC_ID,
+        partition=index,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        isr=tuple((each, on.image.brokers[each].epoch) for each in state.isr),
+        emptied=Offset(end),
+    )
+    [outcome] = on.carry_out(plan_isr_changes(on.image, BrokerId(state.leader), broker.epoch, [change]))
+    return outcome
+
+
+def test_a_drained_partition_that_is_empty_loses_its_replicas_and_is_shown_with_those_of_its_target() -> None:
+    on = cluster(level=GHOST_PARTITIONS)
+    set_active(on, 2)
+    drained = on.state(3)
+    assert drained.drained_since == drained.leader_epoch
+
+    empty(on, 3, 70)
+
+    state = on.state(3)
+    assert state.is_ghost
+    assert (state.leader, state.isr, state.drained_into, state.log_base) == (NO_LEADER, (), 1, 70)
+    assert state.leader_epoch == drained.leader_epoch + 1
+    topic, target = on.image.topics[TOPIC], on.state(1)
+    shown = topic.shown(3)
+    assert (shown.index, shown.leader, shown.replicas, shown.isr) == (3, target.leader, target.replicas, target.isr)
+    assert shown.leader_epoch == state.leader_epoch + target.leader_epoch
+    assert topic.shown_partitions[:3] == topic.partitions[:3]
+    assert unpack_partitions(pack_partitions(topic.partitions, on.image.level), 0) == topic.partitions
+    assert format_of(on) == FORMAT_GHOSTS
+
+
+def test_only_a_drained_partition_of_a_cluster_that_knows_of_ghosts_becomes_one() -> None:
+    on = cluster(level=GHOST_PARTITIONS)
+    refused(empty(on, 3, 70), InvalidRequest)
+    set_active(on, 2)
+    on.write([Set(FEATURES, pack_features(Features(level=DRAINED_PARTITIONS)), on.image.features.version)])
+
+    refused(empty(on, 3, 70), InvalidRequest)
+
+    on = cluster(level=DRAINED_PARTITIONS)
+    set_active(on, 2)
+    assert on.state(3).drained_since == NO_LEADER_EPOCH
+    assert format_of(on) == FORMAT_DRAINING
+
+
+def test_deaths_and_settings_leave_a_ghost_as_it_is_and_operators_are_told_why() -> None:
+    on = cluster(level=GHOST_PARTITIONS)
+    set_active(on, 2)
+    empty(on, 3, 70)
+    before = on.state(3)
+    assert all(each.tp.partition != 3 for each in plan_balance_step(on.image))
+
+    on.gone(1)
+    on.settle()
+    step = SettingStep(name="min.insync.replicas", step=Step.SET, value="2")
+    change = ConfigChange(resource_type=ResourceType.TOPIC, name=TOPIC, steps=(step,))
+    on.carry_out(plan_config_changes(on.image, [change], config=CONFIG))
+
+    assert on.state(2).in_sync_min == 2
+    assert on.state(3) == before
+    moved = Reassignment(tp=TopicPartition(TOPIC, 3), replicas=(BrokerId(2), BrokerId(3)))
+    [outcome] = plan_reassignments(on.image, [moved], brokers=brokers_of(on.image)).outcomes
+    assert "has no replicas" in refused(outcome, InvalidReplicaAssignment)
+    brokers = brokers_of(on.image)
+    [outcome] = plan_elections(on.image, [TopicPartition(TOPIC, 3)], elect_preferred(brokers)).outcomes
+    refused(outcome, ElectionNotNeeded)
+    assert all(tp.partition != 3 for tp in not_preferred(on.image, brokers))
+
+
+def test_a_ghost_that_resumes_gets_replicas_in_an_epoch_that_nobody_has_seen_and_begins_at_its_end() -> None:
+    on = cluster(level=GHOST_PARTITIONS)
+    set_active(on, 2)
+    empty(on, 3, 70)
+    for _ in range(3):
+        # The target has other leaders meanwhile.
+        gone = on.state(1).leader
+        on.gone(gone)
+        on.settle()
+        on.start(gone)
+        on.settle()
+    shown = on.image.topics[TOPIC].shown(3)
+
+    set_active(on, None)
+
+    state = on.state(3)
+    assert len(state.replicas) == 3
+    assert state.leader in state.isr
+    assert (state.drained_into, state.resumes_from, state.log_base) == (NO_PARTITION, 1, 70)
+    assert state.leader_epoch > shown.leader_epoch
+    resume(on, 3)
+    resume(on, 2)
+    assert on.state(3).log_base == 70
+    set_active(on, 2)
+    empty(on, 3, 90)
+    assert on.image.topics[TOPIC].shown(3).leader_epoch > state.leader_epoch
+
+
+def test_a_ghost_does_not_resume_with_fewer_replicas_than_its_topic_has() -> None:
+    on = cluster(level=GHOST_PARTITIONS)
+    set_active(on, 2)
+    empty(on, 3, 70)
+    on.gone(3)
+    on.settle()
+
+    assert "only 2 broker" in refused(set_active(on, None), InvalidReplicationFactor)
+    assert on.state(3).is_ghost
+    assert on.image.topics[TOPIC].configs[ACTIVE] == "2"
 
 
 def format_of(on: ClusterImage) -> int:

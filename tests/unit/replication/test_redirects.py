@@ -155,10 +155,17 @@ class Pair:
             peers=self.peers,  # type: ignore[arg-type]
             client=self.client,  # type: ignore[arg-type]
             clock=rig.clock,
-            spawn=self.spawned.append,
+            spawn=self._spawn,
             timeout_ms=lambda: 1_000,
             log=rig.notes,
         )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if "_look_for_empty" in work.__qualname__:
+            # Tests call `report_empty` themselves.
+            work.close()
+        else:
+            self.spawned.append(work)
 
     def produce(self, data: bytes | bytearray, *, acks: int = -1) -> Appended:
         """Produce to the drained partition; the response of its broker."""
