@@ -46,7 +46,7 @@ from penstock.model.ids import (
     TopicId,
     TopicPartition,
 )
-from penstock.model.producers import PRODUCER_ID_MAX
+from penstock.model.producers import PRODUCER_ID_MAX, SCHEDULE_IDS_FROM
 from penstock.model.removals import Removals
 from penstock.model.topic import PartitionState
 from penstock.partition import redirect
@@ -630,6 +630,30 @@ class Replica:
         known = redirect.producers_of(self.producers, source.partition, open_only=open_only)
         fence = build_fence(partition=source.partition, leader_epoch=source.leader_epoch, timestamp_ms=now_ms)
         return self._append_own(role, memoryview(fence), now_ms, 0), known
+
+    def accept_delivery(self, batch: memoryview, now_ms: int) -> Offset:
+        """Append a batch that a schedule delivers, unless the log has it; returns the offset that it ends at, at most.
+
+        It is acknowledged once everything below that is committed.
+        """
+        role = self.leading()
+        role.check_enough_in_sync()
+        header = check_header(batch, self._rules, self.tp, internal=True)
+        if header.producer_id < SCHEDULE_IDS_FROM or header.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
+            raise InvalidRecord(f"{self.tp}: not a batch of a schedule")
+        end = self.producers.check_scheduled(
+            header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
+        )
+        if end is not None:
+            return end
+        if self.detour is not None:
+            raise NotLeaderOrFollower(f"{self.tp} is drained or resumes")
+        if len(batch) > self._rules.bytes_max:
+            raise MessageTooLarge(
+                f"The record batch size in the append to {self.tp} is {len(batch)} bytes which exceeds the maximum "
+                f"configured value of {self._rules.bytes_max}."
+            )
+        return self._append_own(role, batch, now_ms, 0).end
 
     def _target_of(self, source: Source) -> Leader:
         """This replica's role as leader of the partition that another one is drained into."""
