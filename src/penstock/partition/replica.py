@@ -27,6 +27,7 @@ from penstock.model.generated_errors import (
     CorruptMessage,
     FencedLeaderEpoch,
     InvalidRecord,
+    InvalidTimestamp,
     KafkaStorageError,
     MessageTooLarge,
     NotLeaderOrFollower,
@@ -43,10 +44,11 @@ from penstock.model.ids import (
     BrokerId,
     LeaderEpoch,
     Offset,
+    ProducerEpoch,
     TopicId,
     TopicPartition,
 )
-from penstock.model.producers import PRODUCER_ID_MAX, SCHEDULE_IDS_FROM
+from penstock.model.producers import EPOCH_MAX, PRODUCER_ID_MAX, SCHEDULE_IDS_FROM
 from penstock.model.removals import Removals
 from penstock.model.topic import PartitionState
 from penstock.partition import redirect
@@ -56,9 +58,10 @@ from penstock.partition.cluster_port import ClusterPort
 from penstock.partition.follower import FetchFrom, Follower, TruncateTo
 from penstock.partition.leader import IsrProposal, Leader
 from penstock.partition.offset_waiters import OffsetWaiters
-from penstock.partition.producers import Duplicate, FrozenProducers, ProducerTable
+from penstock.partition.producers import NO_SEQUENCE, Duplicate, FrozenProducers, ProducerTable
 from penstock.partition.redirect import (
     Accepted,
+    AdoptedBatch,
     AdoptedProducer,
     Drain,
     Handover,
@@ -107,6 +110,15 @@ class ProducersAt(NamedTuple):
     entries: FrozenProducers
     offset: Offset
     truncations: int
+
+
+class RefusedDelivery(Exception):
+    """A batch of a schedule that is refused for good once everything below an offset is committed."""
+
+    def __init__(self, reason: BrokerError, end: Offset) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+        self.end = end
 
 
 class Replica:
@@ -634,7 +646,8 @@ class Replica:
     def accept_delivery(self, batch: memoryview, now_ms: int) -> Offset:
         """Append a batch that a schedule delivers, unless the log has it; returns the offset that it ends at, at most.
 
-        It is acknowledged once everything below that is committed.
+        It is acknowledged once everything below that is committed. `RefusedDelivery`: it never will be, once the end
+        that the error has is committed.
         """
         role = self.leading()
         role.check_enough_in_sync()
@@ -648,12 +661,22 @@ class Replica:
             return end
         if self.detour is not None:
             raise NotLeaderOrFollower(f"{self.tp} is drained or resumes")
-        if len(batch) > self._rules.bytes_max:
-            raise MessageTooLarge(
-                f"The record batch size in the append to {self.tp} is {len(batch)} bytes which exceeds the maximum "
-                f"configured value of {self._rules.bytes_max}."
-            )
-        return self._append_own(role, batch, now_ms, 0).end
+        try:
+            if len(batch) > self._rules.bytes_max:
+                raise MessageTooLarge(f"a batch of {len(batch)} bytes, {self._rules.bytes_max} are allowed")
+            return self._append_own(role, batch, now_ms, 0).end
+        except (InvalidRecord, InvalidTimestamp, MessageTooLarge) as refusal:
+            raise RefusedDelivery(refusal, self._fence_delivery(role, header, now_ms)) from refusal
+
+    def _fence_delivery(self, role: Leader, header: BatchHeader, now_ms: int) -> Offset:
+        """Accept nothing more of the epoch of a batch that is refused: it may be sent again, or arrive late, when the
+        topic's settings are others, and what it delivers is delivered otherwise by then. Returns the log's end.
+        """
+        if header.producer_epoch < EPOCH_MAX:
+            epoch = ProducerEpoch(header.producer_epoch + 1)
+            fence = memoryview(empty_batch(AdoptedBatch(header.producer_id, epoch, NO_SEQUENCE, 0, now_ms)))
+            self._store(role, fence, BatchHeader._make(HEADER.unpack_from(fence)), now_ms, internal=True)
+        return self.log.log_end
 
     def _target_of(self, source: Source) -> Leader:
         """This replica's role as leader of the partition that another one is drained into."""

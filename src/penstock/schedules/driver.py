@@ -16,14 +16,7 @@ from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
 from penstock.model.clock import Clock, monotonic_ms
 from penstock.model.deferred import Deferred
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import (
-    InvalidProducerEpoch,
-    InvalidRecord,
-    InvalidTimestamp,
-    MessageTooLarge,
-    OffsetOutOfRange,
-    OutOfOrderSequenceNumber,
-)
+from penstock.model.generated_errors import OffsetOutOfRange
 from penstock.model.ids import LeaderEpoch, Offset, ProducerId, TopicId
 from penstock.model.producers import schedule_producer_id
 from penstock.model.turns import Turns
@@ -31,16 +24,25 @@ from penstock.observe.counters import ScheduleRow
 from penstock.observe.log import Logger
 from penstock.partition.leader import Leader
 from penstock.partition.replica import Replica
-from penstock.schedules.delivery import add_closing, build_closing, build_delivery, size_max
+from penstock.schedules.delivery import (
+    Ended,
+    add_closing,
+    add_closings,
+    build_delivery,
+    build_end,
+    size_max,
+)
 from penstock.schedules.firing import (
     FIRE_RECORDS_MAX,
     LATE_MS,
     NO_PRODUCER,
+    REFUSALS,
     CatchUp,
     Lane,
     LaneKey,
     PartitionSchedules,
     due_times,
+    outcome_of,
 )
 from penstock.schedules.headers import Misfire
 from penstock.schedules.index import Pending, digest_of
@@ -48,7 +50,7 @@ from penstock.schedules.loading import Entry, entries_in, feed, load
 from penstock.storage.slices import FileSlice
 from penstock.storage.view import LogChanged
 from penstock.wire.records import RecordBatchBuilder, iter_batches
-from penstock.wire.schedule_records import Close, Fire, Named, Outcome, build_closes, build_fires
+from penstock.wire.schedule_records import Fire, Named, Outcome, build_fires
 
 FEED_BYTES = 256 * 1024
 """Bytes of the log that are applied in one step."""
@@ -65,10 +67,6 @@ ROUND_S_MIN = 0.005
 """Least time between two rounds of fires, which takes what falls due within it together."""
 RETRY_S = 0.1
 """Pause before a delivery is sent again, or a target that is missing is looked for."""
-
-
-REFUSALS = (InvalidRecord, InvalidTimestamp, MessageTooLarge)
-"""What a target refuses for good; all else is tried again."""
 
 
 class Target(NamedTuple):
@@ -228,8 +226,7 @@ class PartitionDriver:
             return None
         self._count()
         high_watermark = self._replica.offsets.high_watermark
-        if high_watermark < role.epoch_start:
-            # An earlier leader may have sent what its last records say, and these are not committed yet.
+        if not self._state.may_begin(high_watermark, role.epoch_start):
             return None
         await self._send(high_watermark)
         await self._close_done()
@@ -374,32 +371,21 @@ class PartitionDriver:
         sending.under_way = False
         lane = sending.lane
         sending.waits_until_s = self._clock.monotonic() + RETRY_S
-        if isinstance(error, OutOfOrderSequenceNumber | InvalidProducerEpoch):
-            sending.outcome = Outcome.RELEASED
-            self._log.error(
-                "schedule_target_lost_records",
-                partition=str(self._replica.tp),
-                target=lane.partition,
-                fire=lane.open_at,
-                reason=str(error),
-            )
-        elif isinstance(error, REFUSALS) and lane.open is not None and len(lane.open.named) > 1:
-            # One of the messages may be the reason: try fewer at a time, until it is alone.
-            sending.outcome = Outcome.RELEASED
-            lane.records_max = len(lane.open.named) // 2
-        elif isinstance(error, REFUSALS):
-            sending.outcome = Outcome.REFUSED
-            self._log.error(
-                "scheduled_messages_refused",
-                partition=str(self._replica.tp),
-                target=lane.partition,
-                fire=lane.open_at,
-                error=error.name,
-                reason=str(error),
-            )
-        else:
+        fire = lane.open
+        sending.outcome = None if fire is None else outcome_of(error, len(fire.named))
+        if sending.outcome is None:
             self._log.debug(
                 "schedule_delivery_waits", partition=str(self._replica.tp), target=lane.partition, reason=str(error)
+            )
+        else:
+            refused = isinstance(error, REFUSALS)
+            self._log.error(
+                "scheduled_messages_refused" if refused else "schedule_target_lost_records",
+                partition=str(self._replica.tp),
+                target=lane.partition,
+                fire=lane.open_at,
+                outcome=sending.outcome.name,
+                reason=f"{type(error).__name__}: {error}",
             )
         self._wake.set()
 
@@ -411,30 +397,26 @@ class PartitionDriver:
         if not done:
             return
         self._apply_rest()
-        now_ms = self._clock.now_ms()
-        closes: list[Close] = []
-        state = self._state
+        ended: list[Ended] = []
         for sending in done:
             lane, outcome = sending.lane, sending.outcome
             fire = lane.open
             assert fire is not None, "a fire that is closed already"
             assert outcome is not None, "a fire that has not ended"
-            closes.append(Close(lane.open_at, lane.partition, outcome))
+            ended.append(Ended(lane.open_at, fire, outcome, sending.entries))
             del self._sending[lane.topic_id, lane.partition]
-            if outcome is Outcome.RELEASED:
-                continue
-            batch = build_closing(
-                state, lane.open_at, fire.fired_ms, fire.named, sending.entries, misfire=self._misfire
-            )
-            if batch is not None:
-                state.is_closing([lane.open_at])
-                self._append(batch)
-                state.is_closing(())
             if outcome is Outcome.REFUSED:
                 self._row.refused += len(fire.named)
-            else:
+            elif outcome is Outcome.DELIVERED:
                 self._row.fired += len(fire.named)
-        self._append(build_closes(closes, now_ms))
+        batches = build_end(self._state, ended, misfire=self._misfire, now_ms=self._clock.now_ms())
+        self._append_closing(batches, [each.offset for each in ended])
+
+    def _append_closing(self, batches: Iterable[bytearray], fires: Iterable[Offset]) -> None:
+        self._state.is_closing(fires)
+        for batch in batches:
+            self._append(batch)
+        self._state.is_closing(())
 
     async def _close_leftovers(self) -> None:
         """Append what follows delivered entries whose keys had records in transactions that were aborted since."""
@@ -457,11 +439,10 @@ class PartitionDriver:
                 del state.fired[offset]
                 continue
             named = [Named(offset, fired.last_due_ms)]
-            batch = build_closing(state, fired.fire, fired.fired_ms, named, entries, misfire=self._misfire)
-            if batch is not None:
-                state.is_closing([fired.fire])
-                self._append(batch)
-                state.is_closing(())
+            builder = RecordBatchBuilder()
+            add_closings(state, builder, fired.fire, fired.fired_ms, named, entries, misfire=self._misfire)
+            if builder.count:
+                self._append_closing([builder.build()], [fired.fire])
 
     @property
     def _misfire(self) -> Misfire:

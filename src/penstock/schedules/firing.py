@@ -17,6 +17,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.model.generated_errors import (
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    OutOfOrderSequenceNumber,
+)
 from penstock.model.ids import NO_OFFSET, OFFSET_ZERO, Offset, ProducerEpoch, ProducerId, TopicId
 from penstock.model.producers import EPOCH_MAX
 from penstock.schedules.headers import Misfire, Recurrence
@@ -57,9 +64,9 @@ class Lane:
     """The end of the last fire or close: until it is committed there is no other fire."""
     records_max: int = FIRE_RECORDS_MAX
     """Records of the next fire: fewer after a refusal, to find the one that is its reason."""
-    waiting: deque[Pending] = field(default_factory=deque)
+    waiting: deque[Pending] = field(default_factory=deque[Pending])
     """Entries that are due, in order."""
-    firing: list[Pending] = field(default_factory=list)
+    firing: list[Pending] = field(default_factory=list[Pending])
     """Those of the open fire, if this leader made it."""
 
 
@@ -188,6 +195,7 @@ class PartitionSchedules:
             lane.producer_id, lane.epoch = NO_PRODUCER, EPOCH_ZERO
             self.producer_id = NO_PRODUCER
         if close.outcome is Outcome.RELEASED:
+            lane.records_max = max(1, len(fire.named) // 2)
             for named in fire.named:
                 self.fired.pop(named.offset, None)
             for entry in firing:
@@ -241,6 +249,12 @@ class PartitionSchedules:
 
     def next_due(self) -> int | None:
         return self.index.next_due()
+
+    @staticmethod
+    def may_begin(high_watermark: Offset, epoch_start: Offset) -> bool:
+        """Whether a leader may act: not before all that it inherited is committed, since an earlier leader may have
+        committed and sent what its last records say."""
+        return high_watermark >= epoch_start
 
     def deliverable(self, high_watermark: Offset) -> Iterator[Lane]:
         """Lanes with a fire that is committed."""
@@ -296,6 +310,23 @@ class PartitionSchedules:
         return [
             (offset, fired) for offset, fired in self.fired.items() if (fired.fire, fired.partition) not in still_open
         ]
+
+
+REFUSALS = (InvalidRecord, InvalidTimestamp, MessageTooLarge)
+"""What a target refuses for good."""
+
+
+def outcome_of(error: Exception, records: int) -> Outcome | None:
+    """How a fire of so many records ends with an error; None: it is sent again.
+
+    The target accepts nothing of this epoch after these errors. One record may be the reason of a refusal: each of
+    several is to be tried apart from the others.
+    """
+    if isinstance(error, REFUSALS):
+        return Outcome.RELEASED if records > 1 else Outcome.REFUSED
+    if isinstance(error, OutOfOrderSequenceNumber | InvalidProducerEpoch):
+        return Outcome.RELEASED
+    return None
 
 
 class CatchUp:

@@ -27,7 +27,7 @@ from penstock.model.turns import Turns
 from penstock.observe.counters import ScheduleCounters
 from penstock.observe.log import Logger
 from penstock.partition.leader import Leader
-from penstock.partition.replica import Replica
+from penstock.partition.replica import RefusedDelivery, Replica
 from penstock.partition.replicas import Replicas
 from penstock.partition.validation import RecordCheck
 from penstock.replication.peers import Peers, Purpose
@@ -240,6 +240,8 @@ class Schedules:
                 # One that was deposed and does not know it lacks batches that its successor has.
                 confirmed = to.confirm_leader(self._clock.now_ms())
                 return refusable(confirmed, wire.Response(error_code=error.code))
+            except RefusedDelivery as refused:
+                return refusable(to.committed(refused.end), wire.Response(error_code=refused.reason.code))
             return refusable(to.committed(end), wire.Response())
         except BrokerError as error:
             return wire.Response(error_code=error.code)
