@@ -491,7 +491,7 @@ class PartitionDriver:
     def _pick(self, now_ms: int) -> list[tuple[Lane, list[Pending]]]:
         """The entries to fire now, by lane, as far as the rate of late ones allows."""
         state = self._state
-        lanes = state.ready(self._replica.offsets.high_watermark)
+        lanes = state.ready()
         if not lanes:
             return []
         allowed = self._catch_up.allowed(self._replica.config.schedule_catchup_rate, monotonic_ms(self._clock))

@@ -60,8 +60,6 @@ class Lane:
     """The offset of the fire that has no close; -1: there is none."""
     open_end: Offset = OFFSET_ZERO
     open: Fire | None = None
-    settled_at: Offset = OFFSET_ZERO
-    """The end of the last fire or close: until it is committed there is no other fire."""
     records_max: int = FIRE_RECORDS_MAX
     """Records of the next fire: fewer after a refusal, to find the one that is its reason."""
     waiting: deque[Pending] = field(default_factory=deque[Pending])
@@ -111,7 +109,7 @@ class PartitionSchedules:
         self._closing: set[Offset] = set()
         """Fires whose closing is being appended."""
         self.check_leftovers = False
-        """Whether a transaction was aborted, so that entries which waited for it may be closed."""
+        """Whether a transaction ended, so that entries which waited for it may be closed."""
 
     # What the log has
 
@@ -160,7 +158,8 @@ class PartitionSchedules:
                     self.remove(held.offset, held.digest)
                 else:
                     self.put(held.offset, held.digest, held.due_ms, held.partition_hash)
-        elif records:
+        if records and self.fired:
+            # Of an aborted one, and of a committed one whose records are older than what was fired.
             self.check_leftovers = True
         if not self._held:
             self._cancelled.clear()
@@ -168,20 +167,20 @@ class PartitionSchedules:
     def fire(self, offset: Offset, end: Offset, fire: Fire) -> None:
         """A fire record."""
         lane = self.lane(fire.topic_id, fire.partition)
-        lane.open_at, lane.open_end, lane.open, lane.settled_at = offset, end, fire, end
+        lane.open_at, lane.open_end, lane.open = offset, end, fire
         lane.producer_id, lane.epoch = fire.producer_id, fire.epoch
         lane.next_sequence = fire.base_sequence
         self.producer_id = fire.producer_id
         for named in fire.named:
             self.fired[named.offset] = Fired(offset, fire.partition, fire.fired_ms, named.due_ms)
 
-    def close(self, end: Offset, close: Close) -> None:
+    def close(self, close: Close) -> None:
         """A close record."""
         lane = self._lane_of(close)
         if lane is None or lane.open is None:
             return
         fire, lane.open = lane.open, None
-        lane.open_at, lane.settled_at = NO_OFFSET, end
+        lane.open_at = NO_OFFSET
         firing, lane.firing = lane.firing, []
         if close.outcome is Outcome.DELIVERED:
             lane.next_sequence = (fire.base_sequence + len(fire.named)) % SEQUENCES
@@ -260,13 +259,9 @@ class PartitionSchedules:
         """Lanes with a fire that is committed."""
         return (lane for lane in self.lanes.values() if lane.open is not None and lane.open_end <= high_watermark)
 
-    def ready(self, high_watermark: Offset) -> list[Lane]:
-        """Lanes that may fire what waits in them."""
-        return [
-            lane
-            for lane in self.lanes.values()
-            if lane.waiting and lane.open is None and lane.settled_at <= high_watermark
-        ]
+    def ready(self) -> list[Lane]:
+        """Lanes that may fire what waits in them: the last fire is closed, committed or not."""
+        return [lane for lane in self.lanes.values() if lane.waiting and lane.open is None]
 
     def candidates(self, lane: Lane, count: int) -> list[Pending]:
         """The first entries that wait in a lane, without those that were replaced or cancelled meanwhile."""
@@ -276,6 +271,8 @@ class PartitionSchedules:
             entry = waiting.popleft()
             if self.is_pending(entry):
                 found.append(entry)
+        # Some may have come late.
+        found.sort()
         return found
 
     def is_pending(self, entry: Pending) -> bool:

@@ -53,7 +53,7 @@ def feed_control(state: PartitionSchedules, batch: Buffer, header: BatchHeader) 
             if isinstance(found, Fire):
                 state.fire(header.base_offset, header.next_offset, found)
             else:
-                state.close(header.next_offset, found)
+                state.close(found)
 
 
 def feed_records(state: PartitionSchedules, columns: Columns, header: BatchHeader) -> None:
