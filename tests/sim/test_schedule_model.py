@@ -21,7 +21,7 @@ WITNESSES = {
     "greatest_offset_wins": 7,
     "tombstones_are_remembered": 9,
     "epoch_goes_up": 0,
-    "refusals_fence": 0,
+    "refusals_fence": 1487,
     "due_by_the_clock": 27,
 }
 """A seed that shows what goes wrong without a rule."""
