@@ -1,9 +1,9 @@
 """What compaction keeps of a topic of schedules, beyond the newest record of every key.
 
 A fire names the records that are delivered (`wire.schedule_records`). Until its close is committed, a later leader may
-have to deliver them: the pass ends before the first open fire, and keeps what open fires name, wherever that is. A fire
-also says that its records are done, for as long as one of them is still there, and the last fire for a target partition
-says which sequence comes next. A close is kept with its fire.
+have to deliver them, so what open fires name is kept. A fire also says that its records are done, for as long as one of
+them is there, and the last fire for a target partition says which sequence comes next. It is the only one that may be
+open, so the pass need not end before it. A close is kept with its fire.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,10 @@ NAMED_MAX = 2_000_000
 class CleanedFires:
     """The fires of a log, for one pass of compaction."""
 
-    __slots__ = ("_held", "_last", "_named", "_named_to", "_needed", "_pinned", "_survivors", "first_open")
+    __slots__ = ("_held", "_last", "_named", "_named_to", "_needed", "_pinned", "_survivors")
 
     def __init__(self, view: LogView, committed: Offset) -> None:
         """Reads every control batch. `committed` is the high watermark: beyond it, records may be truncated yet."""
-        self.first_open = view.log_end
-        """Where the first fire is that has no committed close."""
         self._pinned: set[Offset] = set()
         """Records that open fires name."""
         self._held: set[bytes | None] = set()
@@ -54,8 +52,7 @@ class CleanedFires:
                     closed = fires.pop((found.fire, found.partition), None)
                     if closed is not None:
                         self._name(found.fire, closed)
-        for (offset, _), fire in fires.items():
-            self.first_open = min(self.first_open, offset)
+        for fire in fires.values():
             self._pinned.update(each.offset for each in fire.named)
 
     def _name(self, offset: Offset, fire: Fire) -> None:
@@ -101,8 +98,8 @@ class CleanedFires:
 
 
 def records_of(batch: BatchAt) -> Sequence[Fire | Close]:
-    """The fires or closes of a control batch."""
+    """The fires or closes of a batch."""
     header = batch.header
-    if header.producer_id >= 0 or not header.record_count:
+    if not header.is_control or header.producer_id >= 0 or not header.record_count:
         return ()
     return parse(decode_records(batch.data)[0])

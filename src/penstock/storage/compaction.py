@@ -138,7 +138,7 @@ class Compaction:
         self._last_batches = {one.producer_id: LastBatch(one.last_offset, one.epoch) for one in self._producers}
         self._txns = CleanedTxns(self._aborted())
         if self.settings.schedule_target:
-            self._find_fires()
+            self._fires = CleanedFires(self.view, self._committed)
         for batch in self._batches(self.dirty_from):
             if self._keys.is_full:
                 break
@@ -147,12 +147,6 @@ class Compaction:
         else:
             self._mapped_to = self.end
         self._txns = CleanedTxns(self._aborted())
-
-    def _find_fires(self) -> None:
-        """Find what fires need, and end the pass before the first that is open."""
-        self._fires = CleanedFires(self.view, self._committed)
-        bases = [segment.base for segment in self.view.segments if segment.base <= self._fires.first_open]
-        self.end = min(self.end, bases[-1])
 
     def _check_unchanged(self) -> None:
         """Raise if the log's files were replaced: a topic that was created again has other files of the same names."""
