@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -388,7 +388,11 @@ class Cast:
                     await asyncio.sleep(AUDIT_PAUSE_S)
                 self._recording.add(PartitionEnd(key=key_of(topic.name, index), end=end, last_stable=stable))
         observer = Observer(link, self._plan)
-        while not await observer.look(stable=True):
+        while True:
+            # Leaders may still be given back to preferred replicas.
+            with suppress(Disconnected):
+                if await observer.look(stable=True):
+                    break
             await link.backoff()
         await check_topics(link)
         seen = await self._read(link)
