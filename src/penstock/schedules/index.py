@@ -245,6 +245,8 @@ class PendingIndex:
         """Dissolve the next run if most of its entries are dead; the others are young again."""
         if not self._sweep:
             self._sweep = sorted(self._runs, reverse=True)
+        if not self._sweep:
+            return
         number = self._sweep.pop()
         run = self._runs.get(number)
         if run is None:

@@ -12,12 +12,12 @@ from penstock.schedules.index import Digest, OffsetTable, Pending, PendingIndex,
 
 KEYS = st.integers(0, 30)
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["put", "remove", "pop"]), KEYS, st.integers(0, 50)), min_size=30, max_size=300
+    st.tuples(st.sampled_from(["put", "remove", "pop"]), KEYS, st.integers(0, 50)), min_size=20, max_size=120
 )
 
 
 @given(STEPS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_the_index_has_the_last_record_of_each_key_in_order_of_due_times(steps: list[tuple[str, int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         # Many runs, of which most entries are dead.
@@ -69,7 +69,7 @@ def test_the_table_finds_what_others_pushed_away(steps: list[tuple[bool, int, in
 def test_a_run_of_dead_entries_is_dissolved() -> None:
     found = PendingIndex()
     digest = digest_of(b"moved again and again")
-    for offset in range(20 * index_module.RUN_ENTRIES):
+    for offset in range(6 * index_module.RUN_ENTRIES):
         found.put(digest, offset)
         found.add(Pending(2**40 + offset, Offset(offset), digest.first, 0))
     assert sum(map(len, found._runs.values())) <= 3 * index_module.RUN_ENTRIES
