@@ -29,6 +29,7 @@ SHELL_PAGES = (
     "docs/configuration.md",
     "docs/operations.md",
     "docs/partitions.md",
+    "docs/scheduling.md",
     "docs/tuning.md",
     "docs/testing.md",
     "docs/scale.md",

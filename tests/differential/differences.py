@@ -424,6 +424,18 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        title="A topic can hold schedules",
+        reason=(
+            "The keys `schedule.*` are penstock's own: a topic with `schedule.target` holds messages that are delivered "
+            "to another topic later (docs/scheduling.md)."
+        ),
+        places=tuple(
+            Place(scenario=f"{family}/*", field=f"*.configs[schedule.{name}]", kafka=ABSENT)
+            for family in ("topics", "configs")
+            for name in ("catchup.rate", "misfire", "paused", "target")
+        ),
+    ),
+    Difference(
         title="The records of a compressed batch are not checked by default",
         reason=(
             "Kafka decompresses every batch to check its records. penstock checks the header and the CRC and stores "

@@ -25,6 +25,7 @@ from penstock.api.producer_ids import ProducerIdentities
 from penstock.api.quotas import ClientQuotas
 from penstock.api.redirects import Redirects
 from penstock.api.registry import Api
+from penstock.api.scheduled import Scheduled
 from penstock.api.topics import Topics
 from penstock.api.topics_describe import TopicsDescribe
 from penstock.api.topics_records import TopicsRecords
@@ -66,7 +67,12 @@ def of_brokers(parts: Parts, served: tuple[Api, ...]) -> tuple[Api, ...]:
         catalog=parts.ground.catalog,
         rows={api.key: api for api in (*served, *requests) if api.forwarded or api.internal},
     )
-    return (*requests, *envelopes.apis(), *Redirects(parts.redirects).apis())
+    return (
+        *requests,
+        *envelopes.apis(),
+        *Redirects(parts.redirects).apis(),
+        *Scheduled(parts.schedules).apis(),
+    )
 
 
 def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...]:

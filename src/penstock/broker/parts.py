@@ -26,7 +26,7 @@ from penstock.model.threads import Threads
 from penstock.model.timers import Timers
 from penstock.model.turns import Turns
 from penstock.net.transport import Network
-from penstock.observe.counters import StorageCounters, TopicTraffic
+from penstock.observe.counters import ScheduleCounters, StorageCounters, TopicTraffic
 from penstock.observe.log import Levels, Logger
 from penstock.partition.cluster_port import ClusterPort
 from penstock.partition.fetch import Fetches
@@ -48,6 +48,7 @@ from penstock.replication.redirects import Redirects
 from penstock.replication.request_versions import sent_versions
 from penstock.replication.shutdown import ControlledShutdown
 from penstock.replication.tasks import Tasks
+from penstock.schedules.service import Schedules, record_check
 from penstock.storage.directories import LogDirectory
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.store import LogStore
@@ -71,6 +72,7 @@ class Ground:
     quotas: ClientQuotas
     traffic: TopicTraffic
     storage_counters: StorageCounters
+    schedule_counters: ScheduleCounters = field(default_factory=ScheduleCounters)
     levels: Levels = field(default_factory=Levels)
     """Of the loggers."""
     alone: bool = True
@@ -105,6 +107,7 @@ class Parts:
     transactions: TxnCoordinatorService
     markers: MarkerLog
     redirects: Redirects
+    schedules: Schedules
     verifier: RoutedVerifier
     producer_ids: ProducerIds
     internal_topics: InternalTopics
@@ -126,8 +129,10 @@ class Parts:
         ground.catalog.listen(self._follow_brokers)
         self.groups.start()
         self.transactions.start()
+        self.schedules.start()
         ground.catalog.listen(self.groups.follow)
         ground.catalog.listen(self.transactions.follow)
+        ground.catalog.listen(self.schedules.follow)
         cluster.on_roles_changed = self._follow_roles
         ground.live.listen(lambda _, after: self.replicas.reconfigure_all(after))
         ground.live.listen(lambda _, after: self.groups.reconfigure(after))
@@ -140,6 +145,7 @@ class Parts:
         self.fetchers.roles_changed(changed)
         self.groups.follow_roles(changed)
         self.transactions.follow_roles(changed)
+        self.schedules.follow_roles(changed)
 
     def went_offline(self, directory: LogDirectory) -> None:
         """Stop serving partitions of a log directory that failed."""
@@ -189,6 +195,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
     markers = MarkerLog(replicas=replicas, groups=groups, clock=ground.clock, redirects=redirects)
     producer_ids = ProducerIds(client, spawn=tasks.spawn)
     transactions = make_transactions(ground, loop, replicas, timers, markers, peers, producer_ids)
+    schedules = make_schedules(ground, turns, replicas, peers, producer_ids, tasks)
     fetchers = make_fetchers(ground, loop, turns, timers, replicas, peers, client)
     return Parts(
         ground=ground,
@@ -211,6 +218,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         transactions=transactions,
         markers=markers,
         redirects=redirects,
+        schedules=schedules,
         verifier=RoutedVerifier(
             broker_id=BrokerId(ground.settings().broker_id),
             image=ground.catalog.image,
@@ -280,6 +288,7 @@ def make_replicas(ground: Ground, loop: asyncio.AbstractEventLoop, turns: Turns,
         log=ground.log.bind(part="runtime"),
         is_deleted=ground.catalog.image.deletions.__contains__,
         deleted_names=lambda: {found.name for found in ground.catalog.image.deletions.values()},
+        record_check=record_check,
     )
 
 
@@ -320,6 +329,25 @@ def make_redirects(
         timeout_ms=request_timeout_ms(ground),
         log=ground.log.bind(part="replication"),
         level=lambda: ground.catalog.image.level,
+    )
+
+
+def make_schedules(
+    ground: Ground, turns: Turns, replicas: Replicas, peers: Peers, producer_ids: ProducerIds, tasks: Tasks
+) -> Schedules:
+    return Schedules(
+        broker_id=BrokerId(ground.settings().broker_id),
+        replicas=replicas,
+        image=ground.catalog.image,
+        peers=peers,
+        take_producer_id=producer_ids.next,
+        clock=ground.clock,
+        turns=turns,
+        threads=ground.threads,
+        spawn=tasks.spawn,
+        timeout_ms=request_timeout_ms(ground),
+        counters=ground.schedule_counters,
+        log=ground.log.bind(part="schedules"),
     )
 
 

@@ -451,6 +451,7 @@ class Broker:
             self._throttles,
             self._lag,
             self._ground.storage_counters,
+            self._ground.schedule_counters,
         )
         return ObserveServer(
             Collector(sources),

@@ -65,6 +65,11 @@ COMMANDS: dict[str, Entry] = {
         attribute="consume",
         summary="Read topics, by default all records, and then stop.",
     ),
+    "schedule": Entry(
+        module="penstock.cli.schedule",
+        attribute="app",
+        summary="List schedules, show what became of one, move, cancel, pause and resume them.",
+    ),
     "group": Entry(
         module="penstock.cli.group", attribute="app", summary="List, describe, move and delete groups of consumers."
     ),

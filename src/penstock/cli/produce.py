@@ -27,10 +27,12 @@ from penstock.cli.options import (
     require_text,
 )
 from penstock.cli.output import counted, note, progress, show_json
+from penstock.cli.schedule_options import AT_HELP, CRON_HELP, DELAY_HELP, ZONE_HELP, When, schedule_topic, when
 from penstock.client.positions import AtTime
 from penstock.client.records import Header
 from penstock.client.sender import Sender
-from penstock.model.clock import SystemClock
+from penstock.model.clock import SystemClock, SystemRandomness
+from penstock.schedules.headers import KEY
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
 PROGRESS_EVERY = 1_000
@@ -95,6 +97,16 @@ def produce(
         Acks, typer.Option("--acks", help="Which replicas must have a record before it counts as sent.")
     ] = Acks.ALL,
     compression: Annotated[Codec, typer.Option("--compression", "-z", help="How batches are compressed.")] = Codec.NONE,
+    delay: Annotated[str | None, typer.Option("--delay", metavar="DURATION", help=DELAY_HELP)] = None,
+    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help=AT_HELP)] = None,
+    cron: Annotated[str | None, typer.Option("--cron", metavar="EXPRESSION", help=CRON_HELP)] = None,
+    zone: Annotated[str | None, typer.Option("--tz", metavar="ZONE", help=ZONE_HELP)] = None,
+    schedule_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="The schedule's id, to move or cancel it; random if unset.")
+    ] = None,
+    via: Annotated[
+        str | None, typer.Option("--via", metavar="TOPIC", help="The topic that holds the schedules; found if unset.")
+    ] = None,
     bootstrap: BootstrapOption = BOOTSTRAP,
     output: OutputOption = OutputFormat.TABLE,
     properties: PropertyOption = None,
@@ -104,8 +116,15 @@ def produce(
     penstock produce orders -k c7 -v '{"total": 9.5}' -H source=shop
     penstock produce orders -K : < key-value-lines.txt
     penstock consume orders --output json | penstock produce copy --json
+    penstock produce orders -v 'pay now' --delay 10m         by way of the topic that holds schedules of orders
+    penstock produce orders -v report --cron '0 9 * * MON' --tz Europe/Berlin --id weekly
     """
     require_text(topic)
+    wanted = when(delay, at, cron, zone)
+    if wanted is None and (schedule_id is not None or via is not None):
+        raise typer.BadParameter("--id and --via are for --delay, --at and --cron")
+    if schedule_id is not None and len(value or ()) != 1:
+        raise typer.BadParameter("an id is for one record: give one -v", param_hint="--id")
     check_inputs(value, file, whole=whole, json_lines=json_lines, tombstone=tombstone, key=key, separator=separator)
     pattern = Outgoing(
         value=None,
@@ -114,7 +133,10 @@ def produce(
         partition=-1 if partition is None else partition,
         timestamp_ms=parse_timestamp(timestamp),
     )
-    sender = Sender(connection(bootstrap, properties), acks=acks.value, compression_type=compression.value, linger_ms=5)
+    where = connection(bootstrap, properties)
+    if wanted is not None:
+        topic = via or schedule_topic(where, topic)
+    sender = Sender(where, acks=acks.value, compression_type=compression.value, linger_ms=5)
     with opened(file) as source:
         if tombstone:
             records: Iterator[Outgoing] = iter((pattern,))
@@ -126,6 +148,8 @@ def produce(
             records = iter((replace(pattern, value=read_whole(source)),))
         else:
             records = (split_key(line, separator, pattern, n) for n, line in enumerate(lines(source), start=1))
+        if wanted is not None:
+            records = scheduled(records, wanted, schedule_id)
         try:
             send_all(sender, topic, records, source)
         except KeyboardInterrupt:
@@ -134,6 +158,14 @@ def produce(
             report(sender, topic, output)
             raise
     report(sender, topic, output)
+
+
+def scheduled(records: Iterator[Outgoing], wanted: When, schedule_id: str | None) -> Iterator[Outgoing]:
+    """The schedules of some messages."""
+    randomness = SystemRandomness()
+    for record in records:
+        name = randomness.uuid_bytes().hex().encode() if schedule_id is None else os.fsencode(schedule_id)
+        yield replace(record, key=name, headers=[*record.headers, (KEY, record.key), *wanted.headers])
 
 
 def check_inputs(

@@ -22,6 +22,8 @@ COMPRESSED_CHECKS = ("header", "records")
 PARTITIONS_ACTIVE = "partitions.active"
 PARTITIONS_GHOSTS = "partitions.ghosts"
 """Described beside a topic's settings: drained partitions that are empty and have no replicas. Only brokers say so."""
+SCHEDULE_TARGET = "schedule.target"
+MISFIRES = ("once", "skip", "all")
 ALL_PARTITIONS = -1
 SEGMENT_BYTES_MIN = 1024 * 1024
 REPLICA_PAIR = re.compile(r"\d+:\d+")
@@ -304,6 +306,34 @@ class TopicConfig:
         ),
         doc="How long a record is kept; -1 is no limit.",
     )
+    schedule_catchup_rate: int = key(
+        "schedule.catchup.rate",
+        5_000,
+        Kind.INT,
+        minimum=1,
+        doc="Messages a second that a partition of schedules delivers of those that are late, as after a downtime.",
+    )
+    schedule_misfire: str = key(
+        "schedule.misfire",
+        "once",
+        Kind.STRING,
+        choices=MISFIRES,
+        doc="Times that passed while nothing could be delivered: one message for all of them (once), none (skip), or "
+        "one for each (all). A schedule's own header precedes it.",
+    )
+    schedule_paused: bool = key(
+        "schedule.paused",
+        False,
+        Kind.BOOLEAN,
+        doc="Whether no schedule of the topic is delivered for now.",
+    )
+    schedule_target: str = key(
+        SCHEDULE_TARGET,
+        "",
+        Kind.STRING,
+        doc="The topic that messages are delivered to when they are due: it makes this one a topic of schedules. Only "
+        "at creation.",
+    )
     segment_bytes: int = key(
         "segment.bytes",
         1024 * 1024 * 1024,
@@ -383,6 +413,8 @@ def check_topic_configs(overrides: Mapping[str, str], broker: "BrokerConfig") ->
             f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
             f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
         )
+    if config.schedule_target and config.cleanup_policy != {"compact"}:
+        raise InvalidConfig(f"{SCHEDULE_TARGET} needs cleanup.policy=compact: retention would delete what waits")
     if config.remote_storage_enable:
         raise InvalidConfig(
             "Tiered Storage functionality is disabled in the broker. "

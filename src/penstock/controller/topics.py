@@ -9,6 +9,7 @@ from penstock.controller.cordons import check_not_cordoned, open_brokers
 from penstock.controller.draining import active_partitions, is_draining
 from penstock.controller.placement import place
 from penstock.controller.plan import Plan, PlanStep, storable
+from penstock.controller.scheduling import check_growth, check_new, with_policy
 from penstock.metadata.image import MetadataImage, collision_key
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (
@@ -153,6 +154,7 @@ def check_new_name(image: MetadataImage, name: str) -> None:
 def design(image: MetadataImage, topic: NewTopic, *, config: BrokerConfig, topic_id: TopicId, first: int) -> TopicState:
     """The new topic; raises why it is invalid."""
     configs = checked_configs(topic, config)
+    check_new(image, topic.name, configs)
     if topic.assignments:
         replicas = assigned(image, topic)
     else:
@@ -171,7 +173,7 @@ def checked_configs(topic: NewTopic, config: BrokerConfig) -> dict[str, str]:
     nulls = [name for name, value in topic.configs if value is None]
     if nulls:
         raise InvalidConfig(f"Null value not supported for topic configs: {','.join(nulls)}")
-    configs = {name: value for name, value in topic.configs if value is not None}
+    configs = with_policy({name: value for name, value in topic.configs if value is not None})
     check_topic_configs(configs, config)
     if active_partitions(configs) != ALL_PARTITIONS:
         raise InvalidConfig(f"{PARTITIONS_ACTIVE} is for topics that exist: create the topic with fewer partitions")
@@ -380,6 +382,7 @@ def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) ->
             f"The topic {topic.name} has partitions that are drained or have yet to resume: remove {PARTITIONS_ACTIVE} "
             "first."
         )
+    check_growth(topic)
     added = want - have
     if growth.assignments is not None and len(growth.assignments) != added:
         raise InvalidReplicaAssignment(

@@ -121,6 +121,7 @@ class Compacting:
             log,
             self._clock.now_ms(),
             stable=replica.offsets.last_stable,
+            committed=replica.offsets.high_watermark,
             keys_max=keys_max_of(int(config.log_cleaner_dedupe_buffer_size * config.log_cleaner_io_buffer_load_factor)),
             throttle=StoppableThrottle(
                 config.log_cleaner_io_max_bytes_per_second, self._clock, self._stopping, self._pause

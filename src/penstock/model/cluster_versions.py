@@ -37,6 +37,8 @@ DRAINED_PARTITIONS = 3
 """From here on, partitions may be drained into others, and their leaders hand batches to other brokers."""
 GHOST_PARTITIONS = 4
 """From here on, a drained partition that is empty loses its replicas."""
+SCHEDULES = 7
+"""From here on, topics may hold schedules, whose leaders deliver to other brokers."""
 
 LEVELS: Mapping[int, Level] = MappingProxyType(
     {
@@ -53,6 +55,7 @@ LEVELS: Mapping[int, Level] = MappingProxyType(
             adds="drained partitions that lose their logs and replicas once they are empty, and can be finalized",
             one_way=True,
         ),
+        SCHEDULES: Level(adds="delayed, scheduled and recurring messages (schedule.target)", one_way=True),
     }
 )
 

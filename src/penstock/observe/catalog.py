@@ -64,6 +64,24 @@ TOPIC_BYTES_OUT = counter("penstock_topic_bytes_out_total", "Bytes of record bat
 TOPIC_RECORDS_IN = counter("penstock_topic_records_in_total", "Records appended.", "topic")
 TOPIC_PRODUCE_REFUSED = counter("penstock_topic_produce_refused_total", "Record batches rejected.", "topic")
 
+# Schedules
+SCHEDULES_PENDING = gauge(
+    "penstock_schedules_pending", "Schedules that exist in the partitions that this broker leads.", "topic"
+)
+SCHEDULES_FIRED = counter("penstock_schedules_fired_total", "Messages delivered when they were due.", "topic")
+SCHEDULES_REFUSED = counter(
+    "penstock_schedules_refused_total", "Messages that the target topic refused for good.", "topic"
+)
+SCHEDULES_SKIPPED = counter(
+    "penstock_schedules_skipped_total", "Due times that were missed and left out, as the schedule says.", "topic"
+)
+SCHEDULES_TOO_LATE = counter(
+    "penstock_schedules_too_late_total", "Schedules changed or cancelled when their delivery had begun.", "topic"
+)
+SCHEDULE_LATENESS = histogram(
+    "penstock_schedule_lateness_seconds", "How long after its due time a message was fired.", "topic"
+)
+
 # Partitions, in kafka_exporter's names
 BROKERS = gauge("kafka_brokers", "Brokers in the cluster.")
 BROKER_INFO = gauge("kafka_broker_info", "Always 1; one line for each broker.", "id", "address")

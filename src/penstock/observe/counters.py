@@ -90,6 +90,45 @@ class TopicTraffic:
             yield catalog.TOPIC_PRODUCE_REFUSED.sample(row.produce_refused, topic)
 
 
+class ScheduleRow:
+    """The schedules of one partition that this broker leads, and what it has delivered since it started."""
+
+    __slots__ = ("fired", "lateness", "pending", "refused", "skipped", "too_late")
+
+    def __init__(self) -> None:
+        self.pending = 0
+        self.fired = 0
+        self.refused = 0
+        self.skipped = 0
+        self.too_late = 0
+        self.lateness = Histogram()
+
+
+class ScheduleCounters:
+    """A row for each partition of schedules; dropped with its topic."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[int, ScheduleRow]] = {}
+
+    def row(self, topic: str, partition: int) -> ScheduleRow:
+        return self.rows.setdefault(topic, {}).setdefault(partition, ScheduleRow())
+
+    def forget(self, topic: str) -> None:
+        self.rows.pop(topic, None)
+
+    def samples(self) -> Iterator[Sample]:
+        for topic, partitions in list(self.rows.items()):
+            rows = list(partitions.values())
+            yield catalog.SCHEDULES_PENDING.sample(sum(row.pending for row in rows), topic)
+            yield catalog.SCHEDULES_FIRED.sample(sum(row.fired for row in rows), topic)
+            yield catalog.SCHEDULES_REFUSED.sample(sum(row.refused for row in rows), topic)
+            yield catalog.SCHEDULES_SKIPPED.sample(sum(row.skipped for row in rows), topic)
+            yield catalog.SCHEDULES_TOO_LATE.sample(sum(row.too_late for row in rows), topic)
+            yield catalog.SCHEDULE_LATENESS.sample(Histogram.merged(row.lateness for row in rows), topic)
+
+
 class StorageCounters:
     """Counters of storage operations; changed only on the event loop."""
 

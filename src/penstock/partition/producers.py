@@ -27,7 +27,7 @@ from penstock.model.ids import (
     ProducerEpoch,
     ProducerId,
 )
-from penstock.model.producers import PRODUCER_ID_MAX, CompletedTxn, ProducerSnapshot
+from penstock.model.producers import PRODUCER_ID_MAX, SCHEDULE_IDS_FROM, CompletedTxn, ProducerSnapshot
 from penstock.partition.verification import TxnProof, VerificationGuards, precedes
 
 BATCHES_KEPT = 5
@@ -236,6 +236,33 @@ class ProducerTable:
             self._check_room()
         return None
 
+    def check_scheduled(
+        self, producer_id: ProducerId, epoch: ProducerEpoch, base_sequence: int, last_offset_delta: int
+    ) -> Offset | None:
+        """`check` for a batch that a schedule delivers: where it ends at most if the log has it, or None.
+
+        What ends at or below the known sequence is a duplicate, however long ago it was appended: one leader of the
+        schedule sends it after another.
+        """
+        assert producer_id >= SCHEDULE_IDS_FROM, f"producer id {producer_id} is not that of a schedule"
+        entry = self._entries.get(producer_id)
+        known = entry is not None and epoch == entry.epoch and bool(entry.batches)
+        if entry is not None and epoch < entry.epoch:
+            raise InvalidProducerEpoch(
+                f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {entry.epoch}"
+            )
+        last_known = entry.batches[-1] if entry is not None and known else None
+        expected = 0 if last_known is None else (last_known[0] + 1) & SEQUENCE_MAX
+        if base_sequence == expected:
+            return None
+        last = (base_sequence + last_offset_delta) & SEQUENCE_MAX
+        if last_known is not None and precedes(last, expected):
+            return Offset(last_known[1] + 1)
+        raise OutOfOrderSequenceNumber(
+            f"Out of order sequence number for producer {producer_id}: {base_sequence} "
+            f"(incoming seq. number), {expected} (expected)"
+        )
+
     def _check_room(self) -> None:
         """Refuse a batch that would begin a transaction if too many are open."""
         if len(self._open) >= OPEN_TXNS_MAX:
@@ -287,7 +314,9 @@ class ProducerTable:
     def _admit(self, producer_id: ProducerId, epoch: ProducerEpoch) -> ProducerEntry:
         entries = self._entries
         if len(entries) >= PRODUCERS_MAX:
-            silent = sorted((e.seen_ms, id_) for id_, e in entries.items() if e.txn_first_offset < 0)
+            silent = sorted(
+                (e.seen_ms, id_) for id_, e in entries.items() if e.txn_first_offset < 0 and id_ < SCHEDULE_IDS_FROM
+            )
             for _, id_ in silent[: PRODUCERS_MAX // 10]:
                 del entries[id_]
         entry = entries[producer_id] = ProducerEntry(epoch, self._generation)
@@ -417,11 +446,18 @@ class ProducerTable:
         self.first_unstable = first
 
     def expire(self, now_ms: int, idle_ms_max: int) -> int:
-        """Forget producers idle for `idle_ms_max` that have no open transaction; returns how many."""
+        """Forget producers idle for `idle_ms_max` that have no open transaction; returns how many.
+
+        Those of schedules stay: a fire may be sent again whenever its partition has another leader.
+        """
         entries = self._entries
         horizon = now_ms - idle_ms_max
         self.guards.expire(horizon)
-        gone = [id_ for id_, entry in entries.items() if entry.seen_ms <= horizon and entry.txn_first_offset < 0]
+        gone = [
+            id_
+            for id_, entry in entries.items()
+            if entry.seen_ms <= horizon and entry.txn_first_offset < 0 and id_ < SCHEDULE_IDS_FROM
+        ]
         for id_ in gone:
             del entries[id_]
         return len(gone)

@@ -28,6 +28,7 @@ from penstock.model.generated_errors import (
     CorruptMessage,
     FencedLeaderEpoch,
     InvalidRecord,
+    InvalidTimestamp,
     KafkaStorageError,
     MessageTooLarge,
     NotEnoughReplicas,
@@ -45,10 +46,11 @@ from penstock.model.ids import (
     BrokerId,
     LeaderEpoch,
     Offset,
+    ProducerEpoch,
     TopicId,
     TopicPartition,
 )
-from penstock.model.producers import PRODUCER_ID_MAX
+from penstock.model.producers import EPOCH_MAX, PRODUCER_ID_MAX, SCHEDULE_IDS_FROM
 from penstock.model.removals import Removals
 from penstock.model.topic import PartitionState
 from penstock.partition import redirect
@@ -58,9 +60,10 @@ from penstock.partition.cluster_port import ClusterPort
 from penstock.partition.follower import FetchFrom, Follower, TruncateTo
 from penstock.partition.leader import IsrProposal, Leader
 from penstock.partition.offset_waiters import OffsetWaiters
-from penstock.partition.producers import Duplicate, FrozenProducers, ProducerTable
+from penstock.partition.producers import NO_SEQUENCE, Duplicate, FrozenProducers, ProducerTable
 from penstock.partition.redirect import (
     Accepted,
+    AdoptedBatch,
     AdoptedProducer,
     Drain,
     Handover,
@@ -109,6 +112,15 @@ class ProducersAt(NamedTuple):
     entries: FrozenProducers
     offset: Offset
     truncations: int
+
+
+class RefusedDelivery(Exception):
+    """A batch of a schedule that is refused for good once everything below an offset is committed."""
+
+    def __init__(self, reason: BrokerError, end: Offset) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+        self.end = end
 
 
 class Replica:
@@ -674,6 +686,41 @@ class Replica:
         known = redirect.producers_of(self.producers, source.partition, open_only=open_only)
         fence = build_fence(partition=source.partition, leader_epoch=source.leader_epoch, timestamp_ms=now_ms)
         return self._append_own(role, memoryview(fence), now_ms, 0), known
+
+    def accept_delivery(self, batch: memoryview, now_ms: int) -> Offset:
+        """Append a batch that a schedule delivers, unless the log has it; returns the offset that it ends at, at most.
+
+        It is acknowledged once everything below that is committed. `RefusedDelivery`: it never will be, once the end
+        that the error has is committed.
+        """
+        role = self.leading()
+        role.check_enough_in_sync()
+        header = check_header(batch, self._rules, self.tp, internal=True)
+        if header.producer_id < SCHEDULE_IDS_FROM or header.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
+            raise InvalidRecord(f"{self.tp}: not a batch of a schedule")
+        end = self.producers.check_scheduled(
+            header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
+        )
+        if end is not None:
+            return end
+        if self.detour is not None:
+            raise NotLeaderOrFollower(f"{self.tp} is drained or resumes")
+        try:
+            if len(batch) > self._rules.bytes_max:
+                raise MessageTooLarge(f"a batch of {len(batch)} bytes, {self._rules.bytes_max} are allowed")
+            return self._append_own(role, batch, now_ms, 0).end
+        except (InvalidRecord, InvalidTimestamp, MessageTooLarge) as refusal:
+            raise RefusedDelivery(refusal, self._fence_delivery(role, header, now_ms)) from refusal
+
+    def _fence_delivery(self, role: Leader, header: BatchHeader, now_ms: int) -> Offset:
+        """Accept nothing more of the epoch of a batch that is refused: it may be sent again, or arrive late, when the
+        topic's settings are others, and what it delivers is delivered otherwise by then. Returns the log's end.
+        """
+        if header.producer_epoch < EPOCH_MAX:
+            epoch = ProducerEpoch(header.producer_epoch + 1)
+            fence = memoryview(empty_batch(AdoptedBatch(header.producer_id, epoch, NO_SEQUENCE, 0, now_ms)))
+            self._store(role, fence, BatchHeader._make(HEADER.unpack_from(fence)), now_ms, internal=True)
+        return self.log.log_end
 
     def _target_of(self, source: Source) -> Leader:
         """This replica's role as leader of the partition that another one is drained into."""

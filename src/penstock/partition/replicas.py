@@ -44,7 +44,7 @@ from penstock.partition.producers import ProducerTable
 from penstock.partition.redirect import Drain
 from penstock.partition.replica import Replica
 from penstock.partition.role import Offline
-from penstock.partition.validation import ValidationRules
+from penstock.partition.validation import RecordCheck, ValidationRules
 from penstock.partition.watchers import WatcherNotifier
 from penstock.storage.directories import LogDirectory
 from penstock.storage.flush import FlushJob
@@ -77,6 +77,7 @@ class Replicas:
         "_log",
         "_names",
         "_notifier",
+        "_record_check",
         "_replayed",
         "_settings",
         "_store",
@@ -101,14 +102,18 @@ class Replicas:
         deleted_names: Callable[[], Collection[str]] = tuple,
         cluster: ClusterPort | None = None,
         fenced: bool = False,
+        record_check: Callable[[TopicConfig], RecordCheck | None] = lambda _: None,
     ) -> None:
-        """`is_deleted` says whether a client deleted the topic with an id: only such a topic's logs are removed.
+        """`record_check` gives the check of records in topics whose records have a meaning to the broker.
+
+        `is_deleted` says whether a client deleted the topic with an id: only such a topic's logs are removed.
 
         `deleted_names` gives the names of deleted topics whose logs may still be on the disk. A broker that is `fenced`
         leads and follows nothing until `unfence`.
         """
         self.cluster = ClusterPort() if cluster is None else cluster
         self._fenced = fenced
+        self._record_check = record_check
         self._is_deleted = is_deleted
         self._deleted_names = deleted_names
         self._broker_id = broker_id
@@ -187,7 +192,7 @@ class Replicas:
         found = self._settings.get(key)
         if found is None:
             config = TopicConfig.resolve(overrides, self._config)
-            found = self._settings[key] = (config, ValidationRules(config))
+            found = self._settings[key] = (config, ValidationRules(config, self._record_check(config)))
         return found
 
     # Opening

@@ -7,7 +7,7 @@ Uncompressed records are checked one by one. Compressed ones are not, unless the
 ask for the check (`compressed.check`): decompression costs more than everything else that happens to a batch.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fastcrc.crc32 import iscsi as crc32c
 
@@ -42,8 +42,8 @@ from penstock.model.ids import Offset, TopicPartition
 from penstock.wire import compression
 from penstock.wire.decompression_budget import DecompressionBudget
 from penstock.wire.primitives import Buffer, Malformed
-from penstock.wire.record_loops import check
-from penstock.wire.records import row_slices
+from penstock.wire.record_loops import check, read_headers
+from penstock.wire.records import Header, row_slices
 
 LENGTH_MIN = 14
 """Least length of a message of the oldest format; a smaller length is invalid."""
@@ -74,6 +74,9 @@ unpack_header = HEADER.unpack_from
 make_header: Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader] = tuple.__new__  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 """A header without the check of its length that `_make` repeats."""
 
+RecordCheck = Callable[[bytes, bool, Sequence[Header], int], str | None]
+"""Why a topic does not accept a record of this key, that has a value or none, with these headers and this timestamp."""
+
 NO_CODEC = -1
 CODECS = {
     "producer": NO_CODEC,
@@ -92,6 +95,7 @@ class ValidationRules:
         "after_max_ms",
         "before_max_ms",
         "bytes_max",
+        "check_record",
         "codec",
         "compact",
         "level",
@@ -100,7 +104,9 @@ class ValidationRules:
         "trusting",
     )
 
-    def __init__(self, config: TopicConfig) -> None:
+    def __init__(self, config: TopicConfig, check_record: "RecordCheck | None" = None) -> None:
+        """`check_record` is for topics whose records have a meaning to the broker."""
+        self.check_record = check_record
         self.bytes_max = config.max_message_bytes
         self.before_max_ms = config.message_timestamp_before_max_ms
         self.after_max_ms = config.message_timestamp_after_max_ms
@@ -116,12 +122,12 @@ class ValidationRules:
             self.level = config.compression_zstd_level
         self.trusting = config.compressed_check == "header"
         """Whether only the header of a compressed batch is checked."""
-        self.plain = not self.log_append_time and not self.compact and self.codec == NO_CODEC
+        self.plain = not self.log_append_time and not self.compact and self.codec == NO_CODEC and check_record is None
         """Whether the settings need no more than `plain_header`."""
 
     def opens(self, codec: int) -> bool:
-        """Whether a batch of this codec has to be decompressed or compressed."""
-        return codec != compression.NONE or self.codec > compression.NONE
+        """Whether a batch of this codec has to be decompressed or compressed, or each of its records read."""
+        return codec != compression.NONE or self.codec > compression.NONE or self.check_record is not None
 
 
 class TooHeavy(Exception):
@@ -298,6 +304,8 @@ def validate(
     codec = header.attributes & CODEC_MASK
     body, start = opened(batch, codec, records_bytes_max, tp)
     max_timestamp = check_records(body, start, header, rules, now_ms, tp)
+    if rules.check_record is not None and not internal:
+        check_each(body, start, header, rules.check_record, now_ms if rules.log_append_time else None, tp)
     target = codec if rules.codec == NO_CODEC else rules.codec
     if target != codec:
         packed = compression.compress(target, memoryview(body)[start:], rules.level)
@@ -384,6 +392,31 @@ def check_records(
     if append_time or not in_range(least, rules, now_ms) or not in_range(greatest, rules, now_ms):
         refuse_timestamps(header, record_timestamps(body, start, header), rules, now_ms)
     return max(greatest, NO_TIMESTAMP)
+
+
+def check_each(
+    body: Buffer, start: int, header: BatchHeader, check_record: RecordCheck, append_ms: int | None, tp: TopicPartition
+) -> None:
+    """Raise for the records that a check does not accept, if there are any. `append_ms` replaces their timestamps."""
+    errors: list[tuple[int, str]] = []
+    index = 0
+    for rows, columns in row_slices(body, start, header.record_count):
+        _, ends, times, _, key_at, key_sizes, _, value_sizes, headers_at, header_counts = columns
+        for row in range(rows):
+            key = bytes(body[key_at[row] : key_at[row] + key_sizes[row]])
+            try:
+                headers = read_headers(body, headers_at[row], ends[row]) if header_counts[row] else ()
+                timestamp = header.base_timestamp + times[row] if append_ms is None else append_ms
+                reason = check_record(key, value_sizes[row] >= 0, headers, timestamp)
+            except UnicodeDecodeError:
+                reason = "a header's key is not UTF-8"
+            if reason is not None and len(errors) < RECORD_ERRORS_MAX:
+                errors.append((index + row, reason))
+        index += rows
+    if errors:
+        raise refusal(
+            InvalidRecord, f"{len(errors)} record(s) are refused in topic partition {tp}: {errors[0][1]}", errors
+        )
 
 
 def record_timestamps(body: Buffer, start: int, header: BatchHeader) -> Iterator[int]:

@@ -54,6 +54,8 @@ class Purpose(Enum):
     QUERIES = "queries"
     REDIRECTS = "redirects"
     """Of drained partitions to the ones they are drained into: batches and markers, in the order of their numbers."""
+    SCHEDULES = "schedules"
+    """Deliveries of schedules, which wait for their target partitions to have committed them."""
     MARKERS = "markers"
     """Apart from other requests of transactions: a marker waits until its partition has committed it."""
 

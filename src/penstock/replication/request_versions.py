@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
-from penstock.model.cluster_versions import DRAINED_PARTITIONS, FIRST
+from penstock.model.cluster_versions import DRAINED_PARTITIONS, FIRST, SCHEDULES
 
 SENT: Mapping[int, Mapping[int, int]] = MappingProxyType(
     {
@@ -27,6 +27,9 @@ SENT: Mapping[int, Mapping[int, int]] = MappingProxyType(
         },
         DRAINED_PARTITIONS: {
             20552: 0,  # Redirect
+        },
+        SCHEDULES: {
+            20550: 0,  # DeliverScheduled
         },
     }
 )

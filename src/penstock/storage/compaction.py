@@ -15,6 +15,8 @@ For other replicas, beyond what Kafka does,
 - so does the last batch of a log that nothing follows yet: a copy reaches the same end;
 - the greatest offset of a removed tombstone or marker is noted before segments without it are swapped in
   (`removal_mark`).
+
+Topics of schedules keep more (`cleaned_fires`).
 """
 
 import contextlib
@@ -27,6 +29,7 @@ from penstock.model.ids import NO_LEADER_EPOCH, NO_OFFSET, Offset, ProducerEpoch
 from penstock.model.producers import ProducerSnapshot
 from penstock.storage import txn_index
 from penstock.storage.active_segment import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX
+from penstock.storage.cleaned_fires import CleanedFires
 from penstock.storage.cleaned_txns import CleanedTxns
 from penstock.storage.key_map import KeyMap
 from penstock.storage.log import Log
@@ -93,6 +96,7 @@ class Compaction:
         *,
         dirty_from: Offset,
         end: Offset,
+        committed: Offset,
         now_ms: int,
         keys_max: int,
         producers: Iterable[ProducerSnapshot],
@@ -105,6 +109,9 @@ class Compaction:
         self.dirty_from = dirty_from
         self.end = end
         """Records at or beyond this offset are neither read nor replaced."""
+        self._committed = committed
+        self._fires: CleanedFires | None = None
+        """Of a topic of schedules."""
         self.now_ms = now_ms
         self.totals = Totals()
         self._keys = KeyMap(keys_max)
@@ -130,6 +137,8 @@ class Compaction:
         mark_gaps(self.view.disk, self.view.path)
         self._last_batches = {one.producer_id: LastBatch(one.last_offset, one.epoch) for one in self._producers}
         self._txns = CleanedTxns(self._aborted())
+        if self.settings.schedule_target:
+            self._fires = CleanedFires(self.view, self._committed)
         for batch in self._batches(self.dirty_from):
             if self._keys.is_full:
                 break
@@ -226,9 +235,13 @@ class Compaction:
         begins_epoch, self._epoch = header.leader_epoch != self._epoch, header.leader_epoch
         marker_unneeded = aborted = False
         if header.is_control:
-            marker_unneeded, entry = self._txns.end(header, aborted=is_abort(batch))
-            if entry is not None:
-                writer.add_aborted(entry)
+            fire_needed = None if self._fires is None else self._fires.is_needed(batch)
+            if fire_needed is not None:
+                marker_unneeded = not fire_needed
+            else:
+                marker_unneeded, entry = self._txns.end(header, aborted=is_abort(batch))
+                if entry is not None:
+                    writer.add_aborted(entry)
         else:
             aborted = self._txns.is_aborted(header)
         keep, has_tombstone = self._records_to_keep(batch, aborted, marker_unneeded)
@@ -262,18 +275,23 @@ class Compaction:
             return [False] * header.record_count, False
         keep: list[bool] = []
         has_tombstone = False
+        fires = self._fires
         for record in keys_of(batch):
             if record.offset >= self._mapped_to:
                 # Older records of its key may stay, so that a tombstone does.
                 keep.append(True)
+                if fires is not None:
+                    fires.keeps(record, True)
                 has_tombstone = has_tombstone or record.is_tombstone
                 continue
             if record.key is None:
                 stays = False
             else:
                 stays = record.offset >= self._keys.newest(record.key)
+                if fires is not None:
+                    stays = fires.keeps(record, stays)
             if stays and record.is_tombstone:
-                if is_due:
+                if is_due and (fires is None or not fires.holds(record.key)):
                     stays = False
                     self._removed = max(self._removed, record.offset)
                 else:
@@ -382,10 +400,17 @@ def readable(batch: BatchAt) -> Generator[None]:
 
 
 def plan(
-    log: Log, now_ms: int, *, stable: Offset, keys_max: int, throttle: Throttle | None = None
+    log: Log,
+    now_ms: int,
+    *,
+    stable: Offset,
+    keys_max: int,
+    committed: Offset | None = None,
+    throttle: Throttle | None = None,
 ) -> Compaction | None:
     """A pass over a log if it needs one now, otherwise None. Records from `stable`, the last stable offset, on stay.
 
+    `committed` is the high watermark, where that is known to be further.
     The log is marked as being compacted until the pass is finished or abandoned.
     """
     config = log.config
@@ -419,6 +444,7 @@ def plan(
         config,
         dirty_from=dirty_from,
         end=end,
+        committed=stable if committed is None else committed,
         now_ms=now_ms,
         keys_max=keys_max,
         producers=producers,

@@ -36,6 +36,7 @@ class Settings:
     retention_ms: int = 1_209_600_000
     segment_bytes_effective: int = 1 << 30
     segment_index_bytes: int = 10 << 20
+    schedule_target: str = ""
     segment_jitter_ms: int = 0
     segment_ms: int = 604_800_000
 

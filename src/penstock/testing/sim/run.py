@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ from penstock.testing.sim.observer import Observer
 from penstock.testing.sim.plan import COPY_GROUP, EVENTS, OFFSETS_PARTITIONS, PAIRS, UNFLUSHED, Plan, Topic, rack_name
 from penstock.testing.sim.producers import UnflushedProducer
 from penstock.testing.sim.recording import Recording, key_of
+from penstock.testing.sim.schedules import LATER, LATER_CONFIGS, SCHEDULE_EVENTS, TARGET, Agenda, schedule_workers
 from penstock.testing.sim.store import SimStore
 from penstock.testing.sim.tides import GROWTH, TIDE, TIDE_EVENTS, Tide, tide_workers
 from penstock.testing.sim.workloads import WORKLOADS, workers_of
@@ -153,6 +154,8 @@ class Simulation:
     pace: float = 0.25
     tides: bool = False
     """Whether the partitions of a topic are drained and resume, on a cluster."""
+    schedules: bool = False
+    """Whether there is a topic of schedules, on a cluster."""
     recorded: bool = False
     """Keep lines for a person to read."""
     lines: list[str] = field(default_factory=list[str])
@@ -197,6 +200,7 @@ class Cast:
             self._plan.reassigned = simulation.brokers > cluster_settings.FACTOR_MAX
         self._recording = Recording(world)
         self._tide = Tide() if simulation.tides else None
+        self._agenda = Agenda() if simulation.schedules else None
         self._cluster: Cluster | None = None
 
     def run(self) -> Verdict:
@@ -221,6 +225,9 @@ class Cast:
         if self._tide is not None:
             done |= {event: self._tide.counts[event] for event in TIDE_EVENTS}
             events = {**events, **{event: self._tide.counts[event] for event in (*TIDE_EVENTS, GROWTH)}}
+        if self._agenda is not None:
+            done |= {event: self._agenda.counts[event] for event in SCHEDULE_EVENTS}
+            events = {**events, **{event: self._agenda.counts[event] for event in SCHEDULE_EVENTS}}
         if self._cluster is not None:
             anomalies += self._cluster.history.findings
             seen = self._cluster.events()
@@ -271,6 +278,8 @@ class Cast:
         workers = workers_of(plan)
         if self._tide is not None:
             workers |= tide_workers(plan, self._tide)
+        if self._agenda is not None:
+            workers |= schedule_workers(plan, self._agenda)
         self._actors = [
             Actor(world, name, self._addresses, self._recording, make, reign) for name, make in workers.items()
         ]
@@ -310,6 +319,8 @@ class Cast:
         before = await auditor.spawn(self._audit(link))
         if self._tide is not None:
             await auditor.spawn(self._check_tide(link, self._tide))
+        if self._agenda is not None:
+            await auditor.spawn(self._check_agenda(link, self._agenda))
         if cluster is not None:
             for finding in cluster.check_weak(before):
                 self._recording.finding(finding)
@@ -359,6 +370,10 @@ class Cast:
             await create(link, creation_of((layout.topic,), layout.configs, factor=layout.factor))
         if self._tide is not None:
             await create(link, creation_of((TIDE,), {**TOPIC_CONFIGS, "min.insync.replicas": "2"}, factor=3))
+        if self._agenda is not None:
+            safe = {**TOPIC_CONFIGS, "min.insync.replicas": "2"}
+            await create(link, creation_of((TARGET,), safe, factor=3))
+            await create(link, creation_of((LATER,), {**safe, **LATER_CONFIGS}, factor=3))
 
     async def _audit(self, link: Link) -> Seen:
         """Look at the bounds at rest, and read everything."""
@@ -373,7 +388,11 @@ class Cast:
                     await asyncio.sleep(AUDIT_PAUSE_S)
                 self._recording.add(PartitionEnd(key=key_of(topic.name, index), end=end, last_stable=stable))
         observer = Observer(link, self._plan)
-        while not await observer.look(stable=True):
+        while True:
+            # Leaders may still be given back to preferred replicas.
+            with suppress(Disconnected):
+                if await observer.look(stable=True):
+                    break
             await link.backoff()
         await check_topics(link)
         seen = await self._read(link)
@@ -398,6 +417,22 @@ class Cast:
                     return
                 await asyncio.sleep(AUDIT_PAUSE_S)
         for finding in tide.check(await read_everything(link, (TIDE,), ends)):
+            self._recording.finding(finding, key=None)
+
+    async def _check_agenda(self, link: Link, agenda: Agenda) -> None:
+        """Read what was delivered, once all that is owed is there or should be."""
+        deadline = self._world.now + REST_S + CLOCK_BACK_S
+        while True:
+            ends = {
+                key_of(TARGET.name, index): await asked(link, TARGET, index, committed=False)
+                for index in range(TARGET.partitions)
+            }
+            seen = await read_everything(link, (TARGET,), ends)
+            delivered = {value for pairs in seen.values() for _, value in pairs}
+            if agenda.owed <= delivered or self._world.now > deadline:
+                break
+            await asyncio.sleep(AUDIT_PAUSE_S)
+        for finding in agenda.check(seen):
             self._recording.finding(finding, key=None)
 
     async def _read(self, link: Link) -> Seen:

@@ -1,0 +1,583 @@
+"""Drives one schedule partition at its leader, for one leader epoch: loads its schedules, fires and delivers them.
+
+One task. It applies what is appended, closes what is delivered, fires what is due, and waits for the next of these.
+Between reading the state and appending what follows from it, nothing else runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
+from penstock.model.clock import Clock, monotonic_ms
+from penstock.model.deferred import Deferred
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import OffsetOutOfRange
+from penstock.model.ids import LeaderEpoch, Offset, ProducerId, TopicId
+from penstock.model.producers import schedule_producer_id
+from penstock.model.turns import Turns
+from penstock.observe.counters import ScheduleRow
+from penstock.observe.log import Logger
+from penstock.partition.leader import Leader
+from penstock.partition.replica import Replica
+from penstock.schedules.delivery import (
+    Ended,
+    add_closing,
+    add_closings,
+    build_delivery,
+    build_end,
+    size_max,
+)
+from penstock.schedules.firing import (
+    FIRE_RECORDS_MAX,
+    LATE_MS,
+    NO_PRODUCER,
+    REFUSALS,
+    CatchUp,
+    Lane,
+    LaneKey,
+    PartitionSchedules,
+    due_times,
+    outcome_of,
+)
+from penstock.schedules.headers import Misfire
+from penstock.schedules.index import Pending, digest_of
+from penstock.schedules.loading import Entry, entries_in, feed, load
+from penstock.storage.slices import FileSlice
+from penstock.storage.view import LogChanged
+from penstock.wire.records import RecordBatchBuilder, iter_batches
+from penstock.wire.schedule_records import Fire, Named, Outcome, build_fires
+
+FEED_BYTES = 256 * 1024
+"""Bytes of the log that are applied in one step."""
+FIRE_BYTES_MAX = 256 * 1024
+"""Of one batch that is delivered: the target may have to compress it, on its event loop."""
+ENTRIES_READ_MAX = 20_000
+"""Entries that are read for the fires of one moment."""
+WAITING_MAX = 200_000
+"""Entries that are due and wait for their target partition; others wait in the index until there is room."""
+PLACED_PER_STEP = 1_000
+CLOCK_CHECK_S = 1.0
+"""Longest wait for a due time: the wall clock may be set meanwhile, and is looked at so often."""
+ROUND_S_MIN = 0.005
+"""Least time between two rounds of fires, which takes what falls due within it together."""
+RETRY_S = 0.1
+"""Pause before a delivery is sent again, or a target that is missing is looked for."""
+
+
+class Target(NamedTuple):
+    """The topic that messages are delivered to."""
+
+    topic_id: TopicId
+    partitions: int
+    """Those that accept records."""
+    bytes_max: int
+    """Of a batch."""
+
+
+class Deliverer(Protocol):
+    """Sends batches to the leaders of target partitions."""
+
+    def target(self) -> Target | None:
+        """The topic's target, if there is one now."""
+        ...
+
+    def is_gone(self, topic_id: TopicId) -> bool:
+        """Whether a target was deleted."""
+        ...
+
+    def deliver(self, topic_id: TopicId, partition: int, batch: bytearray) -> Deferred[None]:
+        """Send a batch to the leader of a partition; completes when it is committed there."""
+        ...
+
+
+class Sending:
+    """A fire on its way."""
+
+    __slots__ = ("batch", "entries", "lane", "outcome", "under_way", "waits_until_s")
+
+    def __init__(self, lane: Lane, entries: dict[Offset, Entry], batch: bytearray | None) -> None:
+        self.lane = lane
+        self.entries = entries
+        self.batch = batch
+        """None: an entry is missing, because records were deleted."""
+        self.outcome: Outcome | None = None
+        self.under_way = False
+        self.waits_until_s = 0.0
+
+
+class PartitionDriver:
+    """One schedule partition that this broker leads, in one leader epoch."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        leader_epoch: LeaderEpoch,
+        *,
+        deliverer: Deliverer,
+        take_producer_id: Callable[[], Awaitable[ProducerId]],
+        clock: Clock,
+        turns: Turns,
+        threads: Executor,
+        row: ScheduleRow,
+        log: Logger,
+    ) -> None:
+        self._replica = replica
+        self.leader_epoch = leader_epoch
+        self._deliverer = deliverer
+        self._take_producer_id = take_producer_id
+        self._clock = clock
+        self._turns = turns
+        self._threads = threads
+        self._row = row
+        self._log = log
+        self._state = PartitionSchedules()
+        self._wake = asyncio.Event()
+        self._sending: dict[LaneKey, Sending] = {}
+        self._catch_up = CatchUp()
+        self._target: Target | None = None
+        self._is_ended = False
+        self._blocked: list[Pending] = []
+        """Entries that are skipped once a transaction with their keys has ended."""
+        self._too_late = 0
+        self._round_s = 0.0
+
+    @property
+    def pending(self) -> int:
+        return self._state.index.size
+
+    # As a watcher of the replica, and of its service
+
+    def notify(self) -> None:
+        self._wake.set()
+
+    def end(self) -> None:
+        """Do nothing more."""
+        self._is_ended = True
+        self._wake.set()
+
+    @property
+    def leads(self) -> bool:
+        role = self._replica.role
+        return not self._is_ended and isinstance(role, Leader) and role.leader_epoch == self.leader_epoch
+
+    # The task
+
+    async def run(self) -> None:
+        """Drive the partition until this broker no longer leads it in this epoch."""
+        replica = self._replica
+        replica.watch(self)
+        replica.watch(self, follower=True)
+        try:
+            await self._load()
+            while self.leads:
+                self._wake.clear()
+                try:
+                    wait_s = await self._round()
+                except LogChanged:
+                    continue
+                if wait_s is None or wait_s > 0:
+                    await self._sleep(wait_s)
+                else:
+                    await asyncio.sleep(0)
+        finally:
+            replica.unwatch(self)
+            self._row.pending = 0
+
+    async def _sleep(self, seconds: float | None) -> None:
+        """Wait to be notified, or for a time."""
+        if seconds is None:
+            await self._wake.wait()
+            return
+        timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+    async def _load(self) -> None:
+        began_s = self._clock.monotonic()
+        loop = asyncio.get_running_loop()
+        while self.leads:
+            view = self._replica.log.view()
+            try:
+                self._state = await loop.run_in_executor(self._threads, load, view)
+            except LogChanged:
+                continue
+            break
+        self._state.check_leftovers = True
+        self._log.info(
+            "schedules_loaded",
+            partition=str(self._replica.tp),
+            leader_epoch=self.leader_epoch,
+            schedules=self._state.index.size,
+            seconds=round(self._clock.monotonic() - began_s, 3),
+        )
+
+    async def _round(self) -> float | None:
+        """Do what there is to do now; returns after how many seconds there may be more, None: after a notification."""
+        await self._catch_up_with_log()
+        role = self._replica.role
+        if not self.leads or not isinstance(role, Leader):
+            return None
+        self._count()
+        high_watermark = self._replica.offsets.high_watermark
+        if not self._state.may_begin(high_watermark, role.epoch_start):
+            return None
+        await self._send(high_watermark)
+        await self._close_done()
+        await self._close_leftovers()
+        if not self._replica.config.schedule_paused:
+            await self._fire()
+        return self._wait_s()
+
+    def _count(self) -> None:
+        row, state = self._row, self._state
+        row.pending = state.index.size
+        row.too_late += state.too_late - self._too_late
+        self._too_late = state.too_late
+
+    def _wait_s(self) -> float | None:
+        state = self._state
+        waits = [each.waits_until_s - self._clock.monotonic() for each in self._sending.values() if each.waits_until_s]
+        due_ms = state.next_due()
+        is_firing = self._target is not None and not self._replica.config.schedule_paused
+        if due_ms is not None and is_firing:
+            until_due = (due_ms - self._clock.now_ms()) / 1000
+            until_round = self._round_s + ROUND_S_MIN - self._clock.monotonic()
+            waits.append(max(until_due, until_round, 0.0))
+        if any(lane.waiting for lane in state.lanes.values()) or self._blocked:
+            waits.append(RETRY_S)
+        if due_ms is not None or waits:
+            return min(CLOCK_CHECK_S, max(min(waits, default=CLOCK_CHECK_S), 0.0))
+        return None
+
+    # The log
+
+    async def _catch_up_with_log(self) -> None:
+        """Apply what was appended, in steps."""
+        while self.leads and (records := self._unapplied()) is not None:
+            if not records.resident():
+                await asyncio.get_running_loop().run_in_executor(self._threads, records.warm)
+            self._apply(records.contents())
+            if self._turns.spent():
+                await self._turns.pause()
+
+    def _apply_rest(self) -> None:
+        """Apply everything now: what is missing was appended a moment ago, and is in the page cache."""
+        while (records := self._unapplied()) is not None:
+            self._apply(records.contents())
+
+    def _unapplied(self) -> FileSlice | None:
+        log, state = self._replica.log, self._state
+        if state.applied < log.log_start:
+            state.applied = log.log_start
+        if state.applied >= log.log_end:
+            return None
+        return log.slice(state.applied, FEED_BYTES, end=log.log_end, at_least_one=True)
+
+    def _apply(self, data: bytes) -> None:
+        view, applied = memoryview(data), self._state.applied
+        end = applied
+        for position, header in iter_batches(view):
+            end = header.next_offset
+            if end > applied:
+                feed(self._state, view[position : position + header.size], header)
+        if end == applied:
+            # Compaction left nothing there.
+            self._state.applied = self._replica.log.log_end
+
+    def _append(self, batch: bytearray) -> None:
+        """Append a batch that follows from the state, which has everything before it, and apply it."""
+        assert self._state.applied == self._replica.log.log_end, "the state is behind the log"
+        self._replica.append(memoryview(batch), self._clock.now_ms(), internal=True)
+        self._apply_rest()
+
+    async def _read(self, offsets: Iterable[Offset]) -> dict[Offset, Entry]:
+        """Entries by offset; those that were deleted are left out."""
+        wanted = sorted(set(offsets))
+        found: dict[Offset, Entry] = {}
+        log = self._replica.log
+        at = 0
+        while at < len(wanted):
+            try:
+                records = log.slice(max(wanted[at], log.log_start), 1, end=log.log_end, at_least_one=True)
+            except OffsetOutOfRange:
+                break
+            if records is None:
+                break
+            if not records.resident():
+                await asyncio.get_running_loop().run_in_executor(self._threads, records.warm)
+            data = records.contents()
+            if len(data) < HEADER_BYTES:
+                at += 1
+                continue
+            header = BatchHeader._make(HEADER.unpack_from(data))
+            first = at
+            while at < len(wanted) and wanted[at] < header.next_offset:
+                at += 1
+            found |= entries_in(data, wanted[first:at])
+            at = max(at, first + 1)
+            if self._turns.spent():
+                await self._turns.pause()
+        return found
+
+    # Delivering
+
+    async def _send(self, high_watermark: Offset) -> None:
+        """Send fires that are committed, and those again that failed a while ago."""
+        now_s = self._clock.monotonic()
+        for lane in list(self._state.deliverable(high_watermark)):
+            key = lane.topic_id, lane.partition
+            sending = self._sending.get(key)
+            if sending is None:
+                fire = lane.open
+                assert fire is not None, "a lane without a fire"
+                entries = await self._read(named.offset for named in fire.named)
+                if lane.open is not fire or not self.leads:
+                    return
+                whole = all(named.offset in entries for named in fire.named)
+                sending = Sending(lane, entries, build_delivery(fire, entries) if whole else None)
+                self._sending[key] = sending
+            if not sending.under_way and sending.outcome is None and sending.waits_until_s <= now_s:
+                self._deliver(sending)
+
+    def _deliver(self, sending: Sending) -> None:
+        lane = sending.lane
+        if sending.batch is None:
+            self._log.error("scheduled_records_deleted", partition=str(self._replica.tp), fire=lane.open_at)
+            sending.outcome = Outcome.REFUSED
+            return
+        if self._deliverer.is_gone(lane.topic_id):
+            sending.outcome = Outcome.RELEASED
+            return
+        sending.under_way, sending.waits_until_s = True, 0.0
+        try:
+            sent = self._deliverer.deliver(lane.topic_id, lane.partition, sending.batch)
+        except BrokerError as error:
+            self._failed(sending, error)
+            return
+        sent.deliver_to(partial(self._delivered, sending), partial(self._failed, sending))
+
+    def _delivered(self, sending: Sending, _: None) -> None:
+        sending.under_way, sending.outcome = False, Outcome.DELIVERED
+        self._wake.set()
+
+    def _failed(self, sending: Sending, error: Exception) -> None:
+        sending.under_way = False
+        lane = sending.lane
+        sending.waits_until_s = self._clock.monotonic() + RETRY_S
+        fire = lane.open
+        sending.outcome = None if fire is None else outcome_of(error, len(fire.named))
+        if sending.outcome is None:
+            self._log.debug(
+                "schedule_delivery_waits", partition=str(self._replica.tp), target=lane.partition, reason=str(error)
+            )
+        else:
+            refused = isinstance(error, REFUSALS)
+            self._log.error(
+                "scheduled_messages_refused" if refused else "schedule_target_lost_records",
+                partition=str(self._replica.tp),
+                target=lane.partition,
+                fire=lane.open_at,
+                outcome=sending.outcome.name,
+                reason=f"{type(error).__name__}: {error}",
+            )
+        self._wake.set()
+
+    # Closing
+
+    async def _close_done(self) -> None:
+        """Append what follows the entries of fires that have ended, and then their closes."""
+        done = [each for each in self._sending.values() if each.outcome is not None]
+        if not done:
+            return
+        self._apply_rest()
+        ended: list[Ended] = []
+        for sending in done:
+            lane, outcome = sending.lane, sending.outcome
+            fire = lane.open
+            assert fire is not None, "a fire that is closed already"
+            assert outcome is not None, "a fire that has not ended"
+            ended.append(Ended(lane.open_at, fire, outcome, sending.entries))
+            del self._sending[lane.topic_id, lane.partition]
+            if outcome is Outcome.REFUSED:
+                self._row.refused += len(fire.named)
+            elif outcome is Outcome.DELIVERED:
+                self._row.fired += len(fire.named)
+        batches = build_end(self._state, ended, misfire=self._misfire, now_ms=self._clock.now_ms())
+        self._append_closing(batches, [each.offset for each in ended])
+
+    def _append_closing(self, batches: Iterable[bytearray], fires: Iterable[Offset]) -> None:
+        self._state.is_closing(fires)
+        for batch in batches:
+            self._append(batch)
+        self._state.is_closing(())
+
+    async def _close_leftovers(self) -> None:
+        """Append what follows delivered entries whose keys had records in transactions that were aborted since."""
+        if not self._state.check_leftovers:
+            return
+        self._state.check_leftovers = False
+        left = self._state.leftovers()
+        if not left:
+            return
+        entries = await self._read(offset for offset, _ in left)
+        if not self.leads:
+            return
+        self._apply_rest()
+        state = self._state
+        for offset, fired in left:
+            if state.fired.get(offset) != fired:
+                continue
+            entry = entries.get(offset)
+            if entry is None or state.index.last_of(digest_of(entry.key)) != offset:
+                del state.fired[offset]
+                continue
+            named = [Named(offset, fired.last_due_ms)]
+            builder = RecordBatchBuilder()
+            add_closings(state, builder, fired.fire, fired.fired_ms, named, entries, misfire=self._misfire)
+            if builder.count:
+                self._append_closing([builder.build()], [fired.fire])
+
+    @property
+    def _misfire(self) -> Misfire:
+        return Misfire(self._replica.config.schedule_misfire)
+
+    # Firing
+
+    async def _fire(self) -> None:
+        """Fire what is due, for every target partition that has no fire."""
+        now_s = self._clock.monotonic()
+        target = self._deliverer.target()
+        state = self._state
+        if target is None or self._target is None or target[:2] != self._target[:2]:
+            state.unplace()
+        self._target = target
+        if target is None or now_s < self._round_s + ROUND_S_MIN:
+            return
+        for entry in self._blocked:
+            state.index.add(entry)
+        self._blocked.clear()
+        now_ms = self._clock.now_ms()
+        waiting = sum(len(lane.waiting) for lane in state.lanes.values())
+        while waiting < WAITING_MAX:
+            placed = state.place_due(now_ms, target.topic_id, target.partitions, at_most=PLACED_PER_STEP)
+            waiting += placed
+            if placed < PLACED_PER_STEP:
+                break
+            if self._turns.spent():
+                await self._turns.pause()
+        picked = self._pick(now_ms)
+        if not picked:
+            return
+        self._round_s = now_s
+        entries = await self._read(entry.offset for _, some in picked for entry in some)
+        missing = [lane for lane, _ in picked if lane.producer_id == NO_PRODUCER]
+        if missing:
+            await self._give_producer_id(missing)
+        # Records may have come meanwhile, that replace or cancel some of these.
+        self._apply_rest()
+        if not self.leads or self._deliverer.target() != target:
+            for lane, some in picked:
+                state.give_back(lane, some)
+            return
+        self._make_fires(picked, entries, target)
+
+    def _pick(self, now_ms: int) -> list[tuple[Lane, list[Pending]]]:
+        """The entries to fire now, by lane, as far as the rate of late ones allows."""
+        state = self._state
+        lanes = state.ready()
+        if not lanes:
+            return []
+        allowed = self._catch_up.allowed(self._replica.config.schedule_catchup_rate, monotonic_ms(self._clock))
+        each_max = min(FIRE_RECORDS_MAX, max(1, ENTRIES_READ_MAX // len(lanes)))
+        late = 0
+        picked: list[tuple[Lane, list[Pending]]] = []
+        # Oldest first.
+        for lane in sorted(lanes, key=lambda lane: lane.waiting[0].due_ms):
+            found = state.candidates(lane, each_max)
+            some: list[Pending] = []
+            for entry in found:
+                if now_ms - entry.due_ms > LATE_MS:
+                    if late >= allowed:
+                        break
+                    late += 1
+                some.append(entry)
+            state.give_back(lane, found[len(some) :])
+            if some:
+                picked.append((lane, some))
+        self._catch_up.used(late)
+        return picked
+
+    async def _give_producer_id(self, lanes: Sequence[Lane]) -> None:
+        allocated = await self._take_producer_id()
+        state = self._state
+        if state.producer_id == NO_PRODUCER:
+            state.producer_id = schedule_producer_id(allocated)
+        for lane in lanes:
+            if lane.producer_id == NO_PRODUCER:
+                lane.producer_id = state.producer_id
+
+    def _make_fires(
+        self, picked: Sequence[tuple[Lane, list[Pending]]], entries: dict[Offset, Entry], target: Target
+    ) -> None:
+        state, now_ms = self._state, self._clock.now_ms()
+        skipped = RecordBatchBuilder()
+        fires: list[Fire] = []
+        for lane, some in picked:
+            named, firing = self._named(lane, some, entries, target, now_ms, skipped)
+            if named:
+                fires.append(state.make_fire(lane, now_ms, named, firing))
+        if skipped.count:
+            self._append(skipped.build())
+        if fires:
+            self._append(build_fires(fires))
+            for fire in fires:
+                for each in fire.named:
+                    self._row.lateness.add((now_ms - each.due_ms) * 1000)
+
+    def _named(
+        self,
+        lane: Lane,
+        some: list[Pending],
+        entries: dict[Offset, Entry],
+        target: Target,
+        now_ms: int,
+        skipped: RecordBatchBuilder,
+    ) -> tuple[list[Named], list[Pending]]:
+        """What a fire names: as many of the entries as one batch has room for. Skipped ones are closed at once."""
+        state = self._state
+        named: list[Named] = []
+        firing: list[Pending] = []
+        size, size_limit = HEADER_BYTES, min(FIRE_BYTES_MAX, target.bytes_max)
+        for at, pending in enumerate(some):
+            entry = entries.get(pending.offset)
+            if entry is None or pending.due_ms > now_ms or not state.is_pending(pending):
+                if entry is not None and state.is_pending(pending):
+                    # The clock was set back meanwhile.
+                    state.index.add(pending)
+                continue
+            schedule = entry.schedule
+            misfire = schedule.misfire or self._misfire
+            times, left_out = due_times(pending.due_ms, schedule.recurrence, misfire, now_ms)
+            if left_out:
+                if state.is_to_close(pending.offset, digest_of(entry.key)):
+                    add_closing(skipped, entry, now_ms, -1, now_ms)
+                    self._row.skipped += left_out
+                else:
+                    self._blocked.append(pending)
+                continue
+            room = max(0 if named else 1, (size_limit - size) // size_max(entry))
+            if not room or len(named) >= lane.records_max:
+                state.give_back(lane, some[at:])
+                break
+            times = times[:room]
+            size += len(times) * size_max(entry)
+            named += (Named(pending.offset, due_ms) for due_ms in times)
+            firing.append(pending)
+        return named, firing

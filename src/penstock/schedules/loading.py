@@ -1,0 +1,116 @@
+"""Reads batches of a schedule partition into its state, and entries of it by their offsets."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.model.batch import BatchHeader
+from penstock.model.ids import Offset
+from penstock.schedules.firing import Held, PartitionSchedules
+from penstock.schedules.headers import BadSchedule, Schedule, read
+from penstock.schedules.index import digest_of
+from penstock.storage.view import LogView
+from penstock.wire.column_batches import murmur2
+from penstock.wire.primitives import Buffer
+from penstock.wire.record_columns import Columns, decode_columns
+from penstock.wire.records import ABORT_MARKER, Header, decode_records, parse_marker
+from penstock.wire.schedule_records import Fire, parse
+
+HASH_MASK = 0x7FFFFFFF
+
+
+class Entry(NamedTuple):
+    """A record of a schedule."""
+
+    offset: Offset
+    timestamp_ms: int
+    key: bytes
+    value: bytes
+    headers: list[Header]
+    schedule: Schedule
+
+
+def partition_hash(key: bytes) -> int:
+    """The hash from which the partition of a key follows, as Kafka's producers choose it."""
+    return murmur2(key, 0, len(key)) & HASH_MASK
+
+
+def feed(state: PartitionSchedules, batch: Buffer, header: BatchHeader) -> None:
+    """Apply one batch."""
+    if header.is_control:
+        feed_control(state, batch, header)
+    elif header.record_count:
+        feed_records(state, decode_columns(batch), header)
+    state.applied = header.next_offset
+
+
+def feed_control(state: PartitionSchedules, batch: Buffer, header: BatchHeader) -> None:
+    if header.producer_id >= 0:
+        # Compaction empties a marker's batch when no record needs it: what is left of its transaction is committed.
+        aborted = header.record_count > 0 and parse_marker(decode_records(batch)[0])[0] == ABORT_MARKER
+        state.decide(header.producer_id, committed=not aborted)
+    elif header.record_count:
+        for found in parse(decode_records(batch)[0]):
+            if isinstance(found, Fire):
+                state.fire(header.base_offset, header.next_offset, found)
+            else:
+                state.close(found)
+
+
+def feed_records(state: PartitionSchedules, columns: Columns, header: BatchHeader) -> None:
+    data = memoryview(columns.data)
+    transaction = header.producer_id if header.is_transactional else None
+    for row, offset in enumerate(columns.offsets):
+        at, size = columns.key_at[row], columns.key_sizes[row]
+        if size < 0:
+            continue
+        key = bytes(data[at : at + size])
+        digest = digest_of(key)
+        due_ms: int | None = None
+        hashed = 0
+        is_tombstone = columns.value_sizes[row] < 0
+        if not is_tombstone:
+            try:
+                schedule = read(key, columns.headers(row), columns.timestamps[row])
+            except BadSchedule:
+                # Never due. It was refused when it was produced, if this version was there to refuse it.
+                schedule = Schedule(None, None)
+            due_ms = schedule.due_ms
+            if due_ms is not None:
+                hashed = partition_hash(key if schedule.key is None else schedule.key)
+        if transaction is not None:
+            state.hold(transaction, Held(Offset(offset), digest, due_ms, hashed, is_tombstone))
+        elif is_tombstone:
+            state.remove(Offset(offset), digest)
+        else:
+            state.put(Offset(offset), digest, due_ms, hashed)
+
+
+def load(view: LogView) -> PartitionSchedules:
+    """The state of a partition as of a view's end. Reads the whole log, in any thread."""
+    state = PartitionSchedules()
+    state.applied = view.log_start
+    for batch in view.walk_from(view.log_start, bodies=True):
+        feed(state, batch.data, batch.header)
+    return state
+
+
+def entries_in(batch: Buffer, offsets: Iterable[Offset]) -> dict[Offset, Entry]:
+    """The entries at some offsets of a batch; those that compaction has removed are left out."""
+    columns = decode_columns(batch)
+    data = memoryview(columns.data)
+    rows = {offset: row for row, offset in enumerate(columns.offsets)}
+    found: dict[Offset, Entry] = {}
+    for offset in offsets:
+        row = rows.get(offset)
+        if row is None or columns.key_sizes[row] < 0 or columns.value_sizes[row] < 0:
+            continue
+        key_at, value_at = columns.key_at[row], columns.value_at[row]
+        key = bytes(data[key_at : key_at + columns.key_sizes[row]])
+        headers = columns.headers(row)
+        try:
+            schedule = read(key, headers, columns.timestamps[row])
+        except BadSchedule:
+            continue
+        value = bytes(data[value_at : value_at + columns.value_sizes[row]])
+        found[offset] = Entry(offset, columns.timestamps[row], key, value, headers, schedule)
+    return found
