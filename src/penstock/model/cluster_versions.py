@@ -35,6 +35,8 @@ COMPACT_PARTITIONS = 2
 """From here on, partition states have in sync replicas and the minimum ISR once where they can."""
 DRAINED_PARTITIONS = 3
 """From here on, partitions may be drained into others, and their leaders hand batches to other brokers."""
+FILTERED_VIEWS = 4
+"""From here on, topics may have filtered views, which every broker has to serve."""
 
 LEVELS: Mapping[int, Level] = MappingProxyType(
     {
@@ -47,6 +49,7 @@ LEVELS: Mapping[int, Level] = MappingProxyType(
             adds="topics that write to fewer of their partitions (penstock topic shrink)",
             one_way=True,
         ),
+        FILTERED_VIEWS: Level(adds="filtered views of topics (penstock topic view)", one_way=True),
     }
 )
 
