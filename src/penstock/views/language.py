@@ -16,6 +16,9 @@ from penstock.views.form import DEPTH_MAX, FUNCTIONS, PATH_PARTS_MAX, Node, arit
 
 FILTER_CHARS_MAX = 8_192
 TOKENS_MAX = 2_000
+MEMBER = "\0"
+"""Ends the name of a member while sqlglot parses: it knows nothing of that name then."""
+
 NAMES = frozenset({"key", "value", "headers", "timestamp", "partition", "offset"})
 
 BOOLEAN, NUMBER, TEXT, ANY = "a condition", "a number", "a text", "any"
@@ -46,7 +49,10 @@ def parse(text: str) -> Node:
     if not text.strip():
         raise FilterError("the filter is empty", text, 0)
     node = Reader(text).where()
-    check(node)
+    try:
+        check(node)
+    except InvalidConfig as error:
+        raise FilterError(str(error), text, 0) from None
     return node
 
 
@@ -85,10 +91,17 @@ class Reader:
             raise FilterError("the filter is empty", self._text, 0)
         if len(tokens) > TOKENS_MAX:
             raise FilterError(f"more than {TOKENS_MAX} words", self._text, tokens[TOKENS_MAX].start)
-        for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        for before, token, following in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
             if token.token_type == types.SEMICOLON:
                 raise FilterError("a filter is one condition, without ';'", self._text, token.start)
-            if token.token_type in (types.STRING, types.IDENTIFIER) or token.text.lower() not in NAMES:
+            if token.token_type in (types.STRING, types.IDENTIFIER, types.STAR) or not token.text.isidentifier():
+                continue
+            if before is not None and before.token_type == types.DOT:
+                # Whatever it is called, it is a member: `value.list[0]` makes no list.
+                token.token_type = types.VAR
+                token.text += MEMBER
+                continue
+            if token.text.lower() not in NAMES:
                 continue
             is_typed = following is not None and following.token_type == types.STRING
             if not (token.text.lower() == "timestamp" and is_typed):
@@ -211,9 +224,9 @@ class Reader:
         if isinstance(node, exp.Column):
             if any(not isinstance(part, exp.Identifier) for part in node.parts):
                 raise self._refusal(node, "'*' is not supported")
-            return [str(part.this) for part in node.parts]
+            return [str(part.this).removesuffix(MEMBER) for part in node.parts]
         if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
-            return [*self._parts(node.this), str(node.expression.this)]
+            return [*self._parts(node.this), str(node.expression.this).removesuffix(MEMBER)]
         if isinstance(node, exp.Bracket):
             # sqlglot keeps the index of its dialect, which counts from 0, beside the node.
             self._known(node, "this", "expressions")

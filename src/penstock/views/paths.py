@@ -6,6 +6,7 @@ a text where a path goes on, is decoded as a whole; both ways give the same answ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, cast
@@ -15,6 +16,8 @@ import msgspec
 from penstock.views.rows import UNREAD, Row
 
 Path = tuple[str | int, ...]
+
+UNUSUAL = re.compile(r'[\x00-\x1f"\\]')
 
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are no JSON, or nested too deep."""
@@ -36,8 +39,13 @@ class Member:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is decoded as it is: it is read itself, or paths go through an array."""
-        return self.is_read or not self.members or any(isinstance(part, int) for part in self.members)
+        """Whether it is decoded as it is: it is read itself, or a path goes on through an array or an odd name."""
+        return self.is_read or not self.members or not all(map(is_usual, self.members))
+
+
+def is_usual(part: str | int) -> bool:
+    """Whether a part is a name that a class of msgspec can have: JSON may escape the others."""
+    return isinstance(part, str) and not UNUSUAL.search(part)
 
 
 class Documents:
