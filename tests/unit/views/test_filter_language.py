@@ -151,9 +151,10 @@ MEANINGS: list[tuple[str, bool | str | None]] = [
     ("value.object = 1", "undefined"),
     ("value.object IS NOT NULL AND value.text.part IS NULL AND value.list.x IS NULL", True),
     (
-        "value.list[0] = 1 AND value.end IS NULL AND value.select.case IS NULL AND value.list[1].x = 'y' AND value.list[2] IS NULL AND value.list[9] IS NULL",
+        "value.list[0] = 1 AND value.list[1].x = 'y' AND value.list[2] IS NULL AND value.list[9] IS NULL",
         True,
     ),
+    ("value.end IS NULL AND value.select.case IS NULL", True),
     ("key = 'key-1' AND offset = 123 AND partition = 4", True),
     ("headers['h'] = 'last' AND headers['null'] IS NULL AND headers['none'] IS NULL", True),
     ("headers['raw'] IS NULL", True),
