@@ -424,6 +424,18 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        title="A topic can be a filtered view of another",
+        reason=(
+            "The keys `view.of` and `view.filter` are penstock's own: a topic that is created with them shows the "
+            "records of its parent that pass the filter (docs/filtering.md)."
+        ),
+        places=tuple(
+            Place(scenario=f"{family}/*", field=f"*.configs[{key}]", kafka=ABSENT)
+            for family in ("topics", "configs")
+            for key in ("view.of", "view.filter")
+        ),
+    ),
+    Difference(
         title="The records of a compressed batch are not checked by default",
         reason=(
             "Kafka decompresses every batch to check its records. penstock checks the header and the CRC and stores "

@@ -98,6 +98,7 @@ def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...
                 monotonic=ground.clock.monotonic,
                 cpu_percent_max=lambda: ground.settings().view_cpu_percent_max,
                 hold=parts.replicas.decompression.hold,
+                timers=parts.timers,
                 turns=parts.turns,
             ),
         ),

@@ -295,7 +295,8 @@ def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, con
         topic = image.topics_by_id.get(wanted) if isinstance(wanted, bytes) else image.topics.get(wanted)
         view = view_named(image, wanted)
         if view is not None:
-            steps.append(view_removal(view))
+            # Before its parent, so that a controller that stops in between leaves no view without one.
+            steps.insert(0, view_removal(view))
             outcomes.append(view.topic)
         elif topic is None:
             outcomes.append(UnknownTopicId() if isinstance(wanted, bytes) else UnknownTopicOrPartition())

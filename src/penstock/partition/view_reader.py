@@ -7,7 +7,7 @@ for `fetch.min.bytes`. While it waits, a request keeps what it has found, and go
 
 from __future__ import annotations
 
-from asyncio import get_running_loop, sleep
+from asyncio import get_running_loop
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from operator import attrgetter
@@ -16,6 +16,7 @@ from typing import cast
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CorruptMessage, KafkaStorageError
 from penstock.model.ids import Offset
+from penstock.model.timers import Timers
 from penstock.model.turns import Turns
 from penstock.partition.fetch import FetchJob, FetchLimits, PartitionWatch, never_gone
 from penstock.partition.fetch_session import CachedPartition
@@ -66,6 +67,7 @@ class ViewReader:
         monotonic: Callable[[], float],
         cpu_percent_max: Callable[[], float],
         hold: Hold,
+        timers: Timers,
         turns: Turns,
     ) -> None:
         """`cpu_percent_max` is the share of a core that a view may use; `hold` reserves memory for decompression."""
@@ -73,6 +75,7 @@ class ViewReader:
         self._monotonic = monotonic
         self._cpu_percent_max = cpu_percent_max
         self._hold = hold
+        self._timers = timers
         self._turns = turns
 
     async def read(self, job: FetchJob, wait_ms: int, is_gone: Callable[[], bool] = never_gone) -> None:
@@ -87,7 +90,7 @@ class ViewReader:
             if job.is_enough or full or spending.is_over or left_s <= 0 or job.is_stale or is_gone():
                 break
             if spending.delay_s:
-                await sleep(min(spending.delay_s, left_s))
+                await self._pause(min(spending.delay_s, left_s))
                 await self._read_again(job, looks)
                 continue
             # What came while a thread looked would wake no one.
@@ -108,6 +111,14 @@ class ViewReader:
         else:
             job.read()
         job.bytes_read += passed_bytes(looks)
+
+    async def _pause(self, seconds: float) -> None:
+        done = get_running_loop().create_future()
+        timer = self._timers.after_ms(seconds * 1000, lambda: done.set_result(None))
+        try:
+            await done
+        finally:
+            timer.cancel()
 
     async def _wait(self, job: FetchJob, looks: dict[CachedPartition, Look], wait_ms: int) -> None:
         """Wait for growth, or the time, and read the job again."""
