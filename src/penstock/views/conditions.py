@@ -20,7 +20,7 @@ from penstock.views import form
 from penstock.views.form import Node
 from penstock.views.needles import Needles, needles_of
 from penstock.views.paths import Documents
-from penstock.views.rows import Row
+from penstock.views.rows import Parts
 
 RE2: Any = re2
 """The module has no types."""
@@ -32,7 +32,7 @@ TEXT_CHARS_MAX = 1 << 20
 INTEGER = re.compile(r"\s*[+-]?[0-9]{1,30}\s*", re.ASCII)
 DOUBLE = re.compile(r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
 
-Value = Callable[[Row], Any]
+Value = Callable[[Parts], Any]
 """The value of an expression for the record that a row is at."""
 
 
@@ -111,9 +111,9 @@ class Compiler:
         """A function with the value of a node."""
         match node:
             case ["key"]:
-                return Row.key
+                return lambda row: row.key()
             case ["value"]:
-                return Row.value
+                return lambda row: row.value()
             case ["timestamp"]:
                 return operator.attrgetter("timestamp")
             case ["partition"]:
@@ -180,7 +180,7 @@ def some(parts: Sequence[Value]) -> Value:
 
 
 def conjunction(parts: Sequence[Value]) -> Value:
-    def value(row: Row) -> bool | None:
+    def value(row: Parts) -> bool | None:
         verdict: bool | None = True
         for part in parts:
             found = part(row)
@@ -194,7 +194,7 @@ def conjunction(parts: Sequence[Value]) -> Value:
 
 
 def disjunction(parts: Sequence[Value]) -> Value:
-    def value(row: Row) -> bool | None:
+    def value(row: Parts) -> bool | None:
         verdict: bool | None = False
         for part in parts:
             found = part(row)
@@ -214,7 +214,7 @@ def negation(part: Value) -> Value:
 def truth(part: Value) -> Value:
     """A value that has to be true, false or NULL to be a condition."""
 
-    def value(row: Row) -> bool | None:
+    def value(row: Parts) -> bool | None:
         found = part(row)
         if found is None or found is True or found is False:
             return found
@@ -251,7 +251,7 @@ def compared_with(compare: Callable[[Any, Any], Any], left: Value, literal: obje
     kind = type(literal)
     if kind is int or kind is float:
 
-        def of_number(row: Row) -> Any:
+        def of_number(row: Parts) -> Any:
             found = left(row)
             if type(found) is int or type(found) is float:
                 return compare(found, literal)
@@ -263,7 +263,7 @@ def compared_with(compare: Callable[[Any, Any], Any], left: Value, literal: obje
     if kind is bool and compare not in (operator.eq, operator.ne):
         return compared(compare, left, lambda _: literal)
 
-    def of_kind(row: Row) -> Any:
+    def of_kind(row: Parts) -> Any:
         found = left(row)
         if type(found) is kind:
             return compare(found, literal)
@@ -277,7 +277,7 @@ def compared_with(compare: Callable[[Any, Any], Any], left: Value, literal: obje
 def compared(compare: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
     ordered = compare not in (operator.eq, operator.ne)
 
-    def value(row: Row) -> Any:
+    def value(row: Parts) -> Any:
         one = left(row)
         if one is None:
             return None
@@ -294,7 +294,7 @@ def compared(compare: Callable[[Any, Any], Any], left: Value, right: Value) -> V
 def same(left: Value, right: Value) -> Value:
     """IS NOT DISTINCT FROM: an equality in which NULL equals NULL."""
 
-    def value(row: Row) -> bool:
+    def value(row: Parts) -> bool:
         one, other = left(row), right(row)
         if one is None or other is None:
             return one is other
@@ -313,7 +313,7 @@ def membership(part: Value, literals: Sequence[Any]) -> Value:
     by_kind[int] = by_kind[float] = frozenset(each for each in literals if type(each) in NUMBERS)
     otherwise = None if any(each is None for each in literals) else False
 
-    def value(row: Row) -> bool | None:
+    def value(row: Parts) -> bool | None:
         found: object = part(row)
         if found is None:
             return None
@@ -337,7 +337,7 @@ def text(value: Any) -> str:
 def on_text(part: Value, found_in: Callable[[str], Any], *, is_found: bool = False) -> Value:
     """A function of a text that is not NULL; with `is_found`, whether it finds anything."""
 
-    def value(row: Row) -> Any:
+    def value(row: Parts) -> Any:
         found = part(row)
         if found is None:
             return None
@@ -434,7 +434,7 @@ COUNTED: dict[str, Callable[[Any, Any], int | float]] = {
 
 
 def counted(count: Callable[[Any, Any], int | float], left: Value, right: Value) -> Value:
-    def value(row: Row) -> Any:
+    def value(row: Parts) -> Any:
         one = left(row)
         if one is None:
             return None
@@ -531,7 +531,7 @@ def call(name: str, arguments: Sequence[Value]) -> Value:
     """A call of a function: NULL where an argument is, but for the first two."""
     if name == "coalesce":
 
-        def first(row: Row) -> Any:
+        def first(row: Parts) -> Any:
             for argument in arguments:
                 found = argument(row)
                 if found is not None:
@@ -561,7 +561,7 @@ def call(name: str, arguments: Sequence[Value]) -> Value:
 
 
 def applied(function: Callable[..., Any], arguments: Sequence[Value]) -> Value:
-    def value(row: Row) -> Any:
+    def value(row: Parts) -> Any:
         values = [argument(row) for argument in arguments]
         return None if None in values else function(*values)
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from penstock.views.rows import UNREAD, Row
+from penstock.views.rows import UNREAD, Parts
 
 Path = tuple[str | int, ...]
 
@@ -61,7 +61,7 @@ class Documents:
         ).decode
         self._decode_whole: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 
-    def getter(self, path: Sequence[str | int]) -> Callable[[Row], Any]:
+    def getter(self, path: Sequence[str | int]) -> Callable[[Parts], Any]:
         """Reads what is at a path of a record's value: None where nothing is, or NULL."""
         load = self._load
         if self._shape is None:
@@ -77,14 +77,14 @@ class Documents:
             [single] = attributes
             get_single = attrgetter(single)
 
-            def top(row: Row) -> Any:
+            def top(row: Parts) -> Any:
                 document = row.document
                 return get_single(load(row) if document is UNREAD else document)
 
             return top
         get, remaining = attrgetter(".".join(attributes)), tuple(rest)
 
-        def inner(row: Row) -> Any:
+        def inner(row: Parts) -> Any:
             document = row.document
             try:
                 found = get(load(row) if document is UNREAD else document)
@@ -95,7 +95,7 @@ class Documents:
 
         return inner
 
-    def _load(self, row: Row) -> Any:
+    def _load(self, row: Parts) -> Any:
         """Decode the value of a record; what is no JSON has no members, and is noted."""
         value = row.value_bytes()
         found: Any = None
@@ -111,7 +111,7 @@ class Documents:
         row.document = found
         return found
 
-    def _of_another_shape(self, row: Row, value: bytes) -> Any:
+    def _of_another_shape(self, row: Parts, value: bytes) -> Any:
         try:
             whole = self._decode_whole(value)
         except UNDECODABLE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.wire.primitives import Malformed
 from penstock.wire.record_loops import read_headers
@@ -13,6 +13,24 @@ UNREAD = object()
 """In place of a document that nothing has asked for."""
 
 _EMPTY: Any = array("q")
+
+
+class Parts(Protocol):
+    """What a filter reads of a record."""
+
+    document: Any
+    """The value as JSON, or `UNREAD`."""
+    undecodable: bool
+    partition: int
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    def key(self) -> str | None: ...
+    def value(self) -> str | None: ...
+    def value_bytes(self) -> bytes | None: ...
+    def header(self, name: str) -> str | None: ...
 
 
 class Row:

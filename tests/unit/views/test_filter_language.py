@@ -16,6 +16,7 @@ from penstock.views.conditions import Condition, compiled
 from penstock.views.form import FormTooNew, packed, unpacked
 from penstock.views.language import FILTER_CHARS_MAX, FilterError, parse
 from penstock.views.look import Look, Tally
+from penstock.views.single import Filter, SingleRecord, Verdict
 from penstock.wire.records import Record, build_batch
 
 REFUSED = [
@@ -187,6 +188,16 @@ def verdict(text: str, record: Record = RECORD, partition: int = 4) -> bool | st
 @pytest.mark.parametrize(("text", "meaning"), MEANINGS, ids=[case[0][:60] for case in MEANINGS])
 def test_a_filter_means_what_sql_says(text: str, meaning: bool | str | None) -> None:
     assert verdict(text) == meaning
+    record = SingleRecord(
+        key=RECORD.key,
+        value=RECORD.value,
+        headers=RECORD.headers,
+        timestamp_ms=RECORD.timestamp_ms,
+        partition=4,
+        offset=RECORD.offset,
+    )
+    names = {True: Verdict.TRUE, False: Verdict.FALSE, None: Verdict.NULL, "undefined": Verdict.UNDEFINED}
+    assert Filter(text).verdict(record) is names[meaning], "for a client that has the record"
 
 
 COLUMNS = ("a", "b", "c")
