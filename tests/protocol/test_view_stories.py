@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
@@ -249,3 +251,61 @@ def test_views_survive_a_restart_and_grow_with_their_parent(start_broker: Any) -
     assert len(found.partitions) == 2
     with Confluent(broker.bootstrap).reader(view, partition=1) as reader:
         assert reader.read(0) == []
+
+
+def test_the_command_line_makes_tries_and_shows_views(broker: Any, topic: str) -> None:
+    fill(broker, topic, 0, 40)
+    Confluent(broker.bootstrap).produce(topic, [Record(value=b"no json"), Record(value=b'{"n": "text"}')])
+    view, where = fresh_name("cli-view"), "value.country = 'EU' AND value.n > 5"
+
+    made = cli(broker, "topic", "view", "create", view, "--of", topic, "--where", where, "-o", "json")
+    assert (made["of"], made["partitions"]) == (topic, 1)
+    assert {"view": view, "of": topic, "where": where} in cli(broker, "topic", "view", "list", "-o", "json")
+    assert cli(broker, "topic", "view", "describe", view, "-o", "json")["partitions"][0]["end"] == 42
+
+    tried = cli(broker, "topic", "view", "test", topic, "--where", "value.n > 5", "-o", "json")
+    assert [tried[each] for each in ("records", "true", "false", "null", "undefined", "undecodable")] == [
+        42,
+        34,
+        6,
+        1,
+        1,
+        1,
+    ]
+    assert tried["examples"]["undefined"] == [{"partition": 0, "offset": 41}]
+
+    for source in ((view,), (topic, "--where", where)):
+        shown = run_cli(broker, "consume", *source).stdout.splitlines()
+        assert [json.loads(line)["n"] for line in shown] == [13, 23, 33]
+    shown = run_cli(broker, "consume", topic, "--where", where, "-n", "2").stdout.splitlines()
+    assert [json.loads(line)["n"] for line in shown] == [13, 23]
+    refused = run_cli(broker, "consume", topic, "--where", "value.n >")
+    assert "line 1, column 9" in " ".join(refused.stderr.replace("│", " ").split())
+
+
+def run_cli(broker: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from penstock.cli.main import run; run()", *arguments, "-b", broker.bootstrap]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def cli(broker: Any, *arguments: str) -> Any:
+    done = run_cli(broker, *arguments)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_what_a_view_costs_is_in_the_metrics(start_broker: Any) -> None:
+    broker = start_broker(settings={"metrics.listener": "127.0.0.1:0"})
+    topic, view = fresh_name("orders"), fresh_name("view")
+    create_topic(broker.bootstrap, topic)
+    create_topic(broker.bootstrap, view, configs={"view.of": topic, "view.filter": "value.country = 'EU'"})
+    fill(broker, topic, 0, 20)
+    assert numbers(Confluent(broker.bootstrap).consume(view, 2)) == [3, 13]
+
+    [started] = [json.loads(line) for line in broker.log.read_text().splitlines() if "metrics_listening" in line]
+    with urllib.request.urlopen(f"http://127.0.0.1:{started['port']}/metrics") as page:
+        lines = dict(line.rsplit(" ", 1) for line in page.read().decode().splitlines() if line[0] != "#")
+
+    assert float(lines[f'penstock_view_records_total{{view="{view}"}}']) == 20
+    assert float(lines[f'penstock_view_records_passed_total{{view="{view}"}}']) == 2
+    assert 0 < float(lines[f'penstock_view_seconds_total{{view="{view}"}}']) < 10
