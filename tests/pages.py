@@ -28,6 +28,7 @@ SHELL_PAGES = (
     "docs/clients.md",
     "docs/configuration.md",
     "docs/operations.md",
+    "docs/filtering.md",
     "docs/partitions.md",
     "docs/scheduling.md",
     "docs/tuning.md",

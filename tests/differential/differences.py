@@ -426,13 +426,25 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="A topic can hold schedules",
         reason=(
-            "The keys `schedule.*` are penstock's own: a topic with `schedule.target` holds messages that are delivered "
-            "to another topic later (docs/scheduling.md)."
+            "The keys `schedule.*` are penstock's own: a topic with `schedule.target` holds messages that are "
+            "delivered to another topic later (docs/scheduling.md)."
         ),
         places=tuple(
             Place(scenario=f"{family}/*", field=f"*.configs[schedule.{name}]", kafka=ABSENT)
             for family in ("topics", "configs")
             for name in ("catchup.rate", "misfire", "paused", "target")
+        ),
+    ),
+    Difference(
+        title="A topic can be a filtered view of another",
+        reason=(
+            "The keys `view.of` and `view.filter` are penstock's own: a topic that is created with them shows the "
+            "records of its parent that pass the filter (docs/filtering.md)."
+        ),
+        places=tuple(
+            Place(scenario=f"{family}/*", field=f"*.configs[{key}]", kafka=ABSENT)
+            for family in ("topics", "configs")
+            for key in ("view.of", "view.filter")
         ),
     ),
     Difference(

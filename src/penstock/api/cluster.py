@@ -67,13 +67,15 @@ class Cluster:
         version = context.api_version
         topics = request.topics
         if topics is None or (version == 0 and not topics):
-            return self._respond(context, request, list(self._image.topics.values()))
+            return self._respond(
+                context, request, [*self._image.topics.values(), *(view.topic for view in self._image.views.values())]
+            )
         if any(topic.name is None or topic.topic_id != TOPIC_ID_ZERO for topic in topics):
             if version < 12 or any(topic.name is None and topic.topic_id == TOPIC_ID_ZERO for topic in topics):
                 return refused(topics)
             return self._by_id(context, request, topics)
         names = dict.fromkeys(topic.name for topic in topics if topic.name is not None)
-        missing = [name for name in names if name not in self._image.topics]
+        missing = [name for name in names if self._image.shown(name) is None]
         if missing and request.allow_auto_topic_creation and self._config.current.auto_create_topics_enable:
             return self._create_and_respond(context, request, names, missing)
         return self._by_name(context, request, names)
@@ -98,7 +100,7 @@ class Cluster:
         found: list[Found] = []
         absent: list[Found] = []
         for name in names:
-            topic = self._image.topics.get(name)
+            topic = self._image.shown(name)
             if topic is not None:
                 found.append(topic)
             else:
@@ -112,7 +114,7 @@ class Cluster:
         found: list[Found] = []
         absent: list[Found] = []
         for topic_id in dict.fromkeys(topic.topic_id for topic in topics if topic.topic_id != TOPIC_ID_ZERO):
-            topic = self._image.topics_by_id.get(TopicId(topic_id))
+            topic = self._image.shown_by_id(TopicId(topic_id))
             if topic is not None:
                 found.append(topic)
             else:

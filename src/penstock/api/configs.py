@@ -106,7 +106,7 @@ class Configs:
         match resource_type:
             case ResourceType.TOPIC:
                 check_topic_name(name)
-                topic = self._image.topics.get(name)
+                topic = self._image.shown(name)
                 if topic is None:
                     raise UnknownTopicOrPartition()
                 ghosts = [state.index for state in topic.partitions if state.is_ghost]
@@ -223,7 +223,7 @@ class Configs:
     def _named(self, resource_type: int) -> list[str]:
         match resource_type:
             case ResourceType.TOPIC:
-                return list(self._image.topics)
+                return [*self._image.topics, *self._image.views]
             case ResourceType.BROKER:
                 default = [""] if ALL_BROKERS in self._image.broker_configs else []
                 return default + [str(broker.broker_id) for broker in self._image.live_brokers()]

@@ -31,6 +31,7 @@ from penstock.observe.counters import TopicTraffic
 from penstock.partition.fetch import Fetches, FetchJob, FetchLimits, PartitionResult
 from penstock.partition.fetch_session import NO_SESSION, CachedPartition
 from penstock.partition.results import Fetched
+from penstock.partition.view_reader import ViewReader
 from penstock.quotas.client_quotas import ClientQuotas
 from penstock.storage.slices import FileSlice
 from penstock.wire.fetch import (
@@ -99,8 +100,10 @@ class Fetch:
         traffic: TopicTraffic,
         turns: Turns,
         hints: LeaderHints,
+        views: ViewReader,
     ) -> None:
         self._hints = hints
+        self._views = views
         self._turns = turns
         self._working: set[Task[None]] = set()
         """Large requests whose wait has ended."""
@@ -123,7 +126,10 @@ class Fetch:
             return FetchResponse([], error_code=error.code)
         if job.is_large:
             return self._handle_large(context, request, job)
-        if job.read() or request.max_wait_ms <= 0:
+        is_enough = job.read()
+        if job.has_views:
+            return self._handle_views(context, request, job)
+        if is_enough or request.max_wait_ms <= 0:
             return self._finish(context, job)
         waited: Deferred[None] = Deferred(job.cancel)
         job.wait(request.max_wait_ms, lambda: waited.resolve(None))
@@ -179,7 +185,10 @@ class Fetch:
     ) -> Eventual[FetchResponse]:
         """Serve a request for many partitions, over several turns of the loop."""
         connection = context.connection
-        if await job.read_in_turns(self._turns, lambda: connection.closed) or request.max_wait_ms <= 0:
+        is_enough = await job.read_in_turns(self._turns, lambda: connection.closed)
+        if job.has_views:
+            return self._handle_views(context, request, job)
+        if is_enough or request.max_wait_ms <= 0:
             return await self._finish_large(context, job)
         response: Deferred[FetchResponse] = Deferred(job.cancel)
 
@@ -199,6 +208,25 @@ class Fetch:
             task.add_done_callback(self._working.discard)
 
         job.wait(request.max_wait_ms, completed)
+        return response
+
+    def _handle_views(self, context: RequestContext, request: FetchRequest, job: FetchJob) -> Deferred[FetchResponse]:
+        """Serve a request for views among its partitions, which has been read once."""
+        connection = context.connection
+        response: Deferred[FetchResponse] = Deferred(lambda: task.cancel())
+
+        async def serve() -> None:
+            try:
+                await self._views.read(job, max(request.max_wait_ms, 0), lambda: connection.closed)
+                made = await self._finish_large(context, job)
+            except Exception as error:
+                response.fail(error)
+            else:
+                response.resolve(made)
+
+        task = self._loop.create_task(serve())
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
         return response
 
     async def _finish_large(self, context: RequestContext, job: FetchJob) -> FetchResponse:

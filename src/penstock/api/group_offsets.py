@@ -142,8 +142,8 @@ class GroupOffsets:
 
     def _topic(self, name: str, topic_id: bytes | None) -> TopicState | None:
         if topic_id is None:
-            return self._image.topics.get(name)
-        return self._image.topics_by_id.get(TopicId(topic_id))
+            return self._image.shown(name)
+        return self._image.shown_by_id(TopicId(topic_id))
 
     # Fetching
 
@@ -191,7 +191,7 @@ class GroupOffsets:
         for topic in group.topics:
             name: str | None = topic.name
             if by_id:
-                state = self._image.topics_by_id.get(TopicId(topic.topic_id))
+                state = self._image.shown_by_id(TopicId(topic.topic_id))
                 name = None if state is None else state.name
             if name is None:
                 unknown.append(fetch_topic_error(topic, UnknownTopicId.code))
@@ -243,7 +243,7 @@ class GroupOffsets:
         for offset in found:
             topic = topics.get(offset.topic)
             if topic is None:
-                state = self._image.topics.get(offset.topic)
+                state = self._image.shown(offset.topic)
                 topic_id = TOPIC_ID_ZERO if state is None or not by_id else state.topic_id
                 topic = topics[offset.topic] = fetch_api.OffsetFetchResponseTopics(name=offset.topic, topic_id=topic_id)
             topic.partitions.append(fetched_partition(offset.partition, offset, TOPIC_ID_ZERO))
@@ -257,7 +257,7 @@ class GroupOffsets:
         results: dict[str, delete_api.OffsetDeleteResponseTopic] = {}
         accepted: list[tuple[str, int]] = []
         for topic in request.topics:
-            known = self._image.topics.get(topic.name)
+            known = self._image.shown(topic.name)
             count = 0 if known is None else len(known.partitions)
             for partition in topic.partitions:
                 if 0 <= partition.partition_index < count:

@@ -19,7 +19,7 @@ class LeaderHints:
 
     def leader(self, topic: str | None, partition: int) -> tuple[int, int] | None:
         """Leader and leader epoch of a partition that this broker does not lead, or not in the client's epoch."""
-        found = None if topic is None else self._image.topics.get(topic)
+        found = None if topic is None else self._image.shown(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return None
         state = found.shown(partition)

@@ -121,7 +121,7 @@ class Offsets:
                 raise UnsupportedVersion
             if isolation_level not in (0, READ_COMMITTED):
                 raise UnknownServerError
-            replica = self._replicas.get(topic, index)
+            replica = self._replicas.readable(topic, index)
             leader, offsets = replica.leading(), replica.offsets
             leader.check_epoch(LeaderEpoch(item.current_leader_epoch))
             response = ListOffsetsPartitionResponse(partition_index=index)
@@ -199,7 +199,7 @@ class Offsets:
         """The greatest known epoch up to the requested one, and its end offset; -1 and -1 for a future epoch."""
         response = by_epoch.EpochEndOffset(partition=item.partition)
         try:
-            replica = self._replicas.get(topic, item.partition)
+            replica = self._replicas.readable(topic, item.partition)
             leader = replica.leading()
             leader.check_epoch(LeaderEpoch(item.current_leader_epoch))
             epoch, end = leader.end_of(LeaderEpoch(item.leader_epoch), replica.log.epochs)

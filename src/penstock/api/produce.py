@@ -270,6 +270,8 @@ class Produce:
         if name is None:
             assert topic_id is not None
             name = self._replicas.topic_name(topic_id)
+            if name is None and (view := self._replicas.views.get(topic_id)) is not None:
+                name = view.name
             if name is None:
                 raise UnknownTopicId
         if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT:

@@ -135,7 +135,11 @@ class Topics:
         times = Counter((topic.name, topic.topic_id) for topic in asked)
         image = self._controller.image
         wanted: list[tuple[str | TopicId, gone.DeletableTopicResult]] = []
-        named = {image.topics[name].topic_id for name, topic_id in times if name in image.topics and not any(topic_id)}
+        named = {
+            topic.topic_id
+            for name, topic_id in times
+            if name is not None and not any(topic_id) and (topic := image.shown(name)) is not None
+        }
         for name, topic_id in times:
             if name is None and topic_id in named:
                 # The request also has the topic's name: Kafka has one error for both.
@@ -144,7 +148,7 @@ class Topics:
             key: str | TopicId = TopicId(topic_id) if name is None else name
             try:
                 check_named_once(name, topic_id, times[name, topic_id])
-                topic = image.topics.get(name) if name is not None else image.topics_by_id.get(TopicId(topic_id))
+                topic = image.shown(name) if name is not None else image.shown_by_id(TopicId(topic_id))
                 if topic is None:
                     raise UnknownTopicId() if name is None else UnknownTopicOrPartition()
                 if name is not None and (None, topic.topic_id) in times:

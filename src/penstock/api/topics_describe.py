@@ -30,7 +30,7 @@ class TopicsDescribe:
 
     @in_turns
     async def describe_topic_partitions(self, context: RequestContext, request: gen.Request) -> gen.Response:
-        names = {topic.name for topic in request.topics} or set(self._image.topics)
+        names = {topic.name for topic in request.topics} or {*self._image.topics, *self._image.views}
         cursor = request.cursor
         if cursor is not None:
             # The cursor's topic must be among the requested ones.
@@ -45,7 +45,7 @@ class TopicsDescribe:
         )
         for name in sorted(names):
             first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-            topic = self._image.topics.get(name)
+            topic = self._image.shown(name)
             if topic is None:
                 page.missing(name)
             elif not page.add(topic, first):

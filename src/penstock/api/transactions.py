@@ -25,6 +25,7 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    InvalidTopic,
     NotCoordinator,
     OperationNotAttempted,
     TransactionAbortable,
@@ -109,7 +110,7 @@ class Transactions:
             code = (
                 error_for_version(reply, context.api_version, FENCED_FROM).code if isinstance(reply, BrokerError) else 0
             )
-            result = topic_results(topics, lambda tp: UnknownTopicOrPartition.code if tp in missing else code)
+            result = topic_results(topics, lambda tp: self._fault_of(tp) if tp in missing else code)
             return add_api.Response(results_by_topic_v3_and_below=result)
 
         if missing:
@@ -172,7 +173,7 @@ class Transactions:
 
             def code(tp: TopicPartition) -> int:
                 if tp in unknown:
-                    return UnknownTopicOrPartition.code
+                    return self._fault_of(tp)
                 return TransactionAbortable.code if tp in missing else others
 
             return code
@@ -196,6 +197,10 @@ class Transactions:
             return codes(error)
         command = AddPartitions(**producer, transaction_version=BUMPING_VERSION)
         return submit(self._coordinators, transaction.transactional_id, command, codes)
+
+    def _fault_of(self, tp: TopicPartition) -> int:
+        """Why nothing can be written to a partition: it does not exist, or is a view's."""
+        return InvalidTopic.code if tp.topic in self._image.views else UnknownTopicOrPartition.code
 
     def _exists(self, tp: TopicPartition) -> bool:
         topic = self._image.topics.get(tp.topic)
@@ -311,7 +316,7 @@ class Transactions:
         known: set[tuple[str, int]] = set()
         entries: list[CommitEntry] = []
         for requested in request.topics:
-            name, topic = requested.name, self._image.topics.get(requested.name)
+            name, topic = requested.name, self._image.shown(requested.name)
             count = 0 if topic is None else len(topic.partitions)
             for partition in requested.partitions:
                 index = partition.partition_index

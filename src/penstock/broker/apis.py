@@ -34,6 +34,7 @@ from penstock.api.transactions import Transactions
 from penstock.api.txn_admin import TxnAdmin
 from penstock.api.txn_verification import TxnVerification
 from penstock.broker.parts import Parts
+from penstock.partition.view_reader import ViewReader
 
 
 class Family(Protocol):
@@ -98,6 +99,14 @@ def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...
             traffic=ground.traffic,
             turns=parts.turns,
             hints=hints,
+            views=ViewReader(
+                threads=ground.threads.executor,
+                monotonic=ground.clock.monotonic,
+                cpu_percent_max=lambda: ground.settings().view_cpu_percent_max,
+                hold=parts.replicas.decompression.hold,
+                timers=parts.timers,
+                turns=parts.turns,
+            ),
         ),
         Offsets(replicas=parts.replicas, threads=ground.threads.executor, turns=parts.turns),
         TopicsRecords(replicas=parts.replicas, timers=parts.timers, turns=parts.turns),

@@ -120,6 +120,7 @@ class Parts:
         cluster.may_be_deposed = lambda: not self.isr.may_propose()
         cluster.on_roles_changed, cluster.on_resigned = self.fetchers.roles_changed, self.isr.resigned
         self.replicas.start(ground.catalog.image.topics.values())
+        self.replicas.views.start(ground.catalog.image.views.values())
         # Followers begin to fetch with their roles.
         self.replicas.unfence()
         ground.catalog.listen(self.replicas.apply)

@@ -21,6 +21,8 @@ from penstock.wire.build import compiled_modules
 CLIENT_SOFTWARE_SHOWN_MAX = 50
 """Clients choose their names, so only the most frequent are shown: a scrape stays small."""
 
+VIEWS_SHOWN_MAX = 1_000
+
 
 class Readings:
     """Numbers that need no counter, because a part knows them."""
@@ -87,6 +89,7 @@ class Readings:
         traffic = [listener.traffic() for listener in self._listeners]
         yield catalog.NETWORK_BYTES_IN.sample(sum(received for received, _ in traffic))
         yield catalog.NETWORK_BYTES_OUT.sample(sum(sent for _, sent in traffic))
+        yield from self._views()
         yield catalog.FILES_OPEN.sample(len(self._logs.all_directories[0].files))
         states = self._logs.directories()
         offline = sum(state.offline is not None for state in states)
@@ -94,3 +97,17 @@ class Readings:
         yield catalog.LOG_DIRECTORIES.sample(len(states) - offline, "online")
         for state in states:
             yield catalog.LOG_DIRECTORY_FREE_BYTES.sample(state.free_bytes, state.path)
+
+    def _views(self) -> Iterator[Sample]:
+        """What readers of views cost: of those that were read, the most looked at."""
+        read = [view for view in self._replicas.views if view.tally.records]
+        for view in sorted(read, key=lambda each: each.tally.records, reverse=True)[:VIEWS_SHOWN_MAX]:
+            name, tally = view.name, view.tally
+            yield catalog.VIEW_RECORDS.sample(tally.records, name)
+            yield catalog.VIEW_RECORDS_PASSED.sample(tally.records_passed, name)
+            yield catalog.VIEW_BYTES.sample(tally.bytes, name)
+            yield catalog.VIEW_BYTES_PASSED.sample(tally.bytes_passed, name)
+            yield catalog.VIEW_RECORDS_FAILED.sample(tally.failed, name)
+            yield catalog.VIEW_RECORDS_UNDECODABLE.sample(tally.undecodable, name)
+            yield catalog.VIEW_SECONDS.sample(view.throttle.spent_s, name)
+            yield catalog.VIEW_THROTTLED.sample(view.throttled, name)

@@ -23,6 +23,7 @@ from penstock.client.records import Record
 from penstock.model.clock import SystemClock
 
 FORMAT_DEFAULT = "%v\\n"
+Passes = Callable[[Record], bool]
 
 
 def consume(
@@ -51,6 +52,10 @@ def consume(
     uncommitted: Annotated[
         bool, typer.Option("--uncommitted", help="Show records of open and aborted transactions too.")
     ] = False,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", "-w", metavar="CONDITION", help='Show only these, as a view would: "value.n > 100".'),
+    ] = None,
     bootstrap: BootstrapOption = BOOTSTRAP,
     properties: PropertyOption = None,
 ) -> None:
@@ -63,27 +68,40 @@ def consume(
     penstock consume orders -o @-1h:end --output json   the last hour, as JSON lines
     penstock consume orders -p 0 -o 100:200 -f '%o %k %v\\n'
     penstock consume orders payments -g billing -F      as a member of a group
+    penstock consume orders -w "value.country = 'FR'"   those that meet a condition, as in SQL's WHERE
     """
     topics = list(dict.fromkeys(topics))
     check_choices(topics, offsets, group, partitions)
     render = renderer(output, format_, terminal=sys.stdout.isatty(), with_topic=len(topics) > 1)
     wanted = OffsetsParser(SystemClock().now_ms()).parse(offsets or ("end" if follow else "beginning"))
-    where = connection(bootstrap, properties)
+    passes = None if where is None else passing(where)
+    cluster = connection(bootstrap, properties)
     isolation = "read_uncommitted" if uncommitted else "read_committed"
     heading = table_heading(with_topic=len(topics) > 1) if output is OutputFormat.TABLE else b""
     try:
         if group is not None:
-            read_as_member(where, topics, group, render, heading, follow=follow, count=count, isolation=isolation)
+            read_as_member(
+                cluster, topics, group, render, heading, follow=follow, count=count, isolation=isolation, passes=passes
+            )
             return
-        spans = spans_of(Admin(where), topics, partitions, wanted, follow=follow)
-        with Reader(where, spans, isolation_level=isolation) as reader:
-            write_all(reader.batches(), render, heading=heading, count=count, total=goal(spans.values(), count))
+        spans = spans_of(Admin(cluster), topics, partitions, wanted, follow=follow)
+        expected = goal(spans.values(), count if passes is None else None)
+        with Reader(cluster, spans, isolation_level=isolation) as reader:
+            write_all(reader.batches(), render, heading=heading, count=count, total=expected, passes=passes)
     except KeyboardInterrupt:
         # Output that stdout has not taken yet would delay the end until a slow reader takes it.
         abandon_stdout()
         # Ctrl-C is the normal end of --follow; otherwise it is an interruption.
         if not follow:
             raise
+
+
+def passing(where: str) -> Passes:
+    """The condition of an option; only who uses it waits for the parser's import."""
+    from penstock.cli.view import filter_of, single
+
+    wanted = filter_of(where)
+    return lambda record: wanted.passes(single(record))
 
 
 def check_choices(
@@ -129,6 +147,7 @@ def read_as_member(
     follow: bool,
     count: int | None,
     isolation: str,
+    passes: Passes | None,
 ) -> None:
     """Show records that the group has not read yet, and commit them after they are written."""
     admin = Admin(where)
@@ -145,7 +164,10 @@ def read_as_member(
                     noted = True
                 yield batch
 
-        write_all(batches(), render, heading=heading, count=count, total=count, written=reader.mark_read)
+        expected = count if passes is None else None
+        write_all(
+            batches(), render, heading=heading, count=count, total=expected, written=reader.mark_read, passes=passes
+        )
 
 
 def renderer(output: OutputFormat | None, format_: str | None, *, terminal: bool, with_topic: bool) -> Render:
@@ -176,23 +198,30 @@ def write_all(
     count: int | None,
     total: int | None,
     written: Callable[[Sequence[Any]], None] | None = None,
+    passes: Passes | None = None,
 ) -> None:
     """Print until the batches or the count are done. The bar shows only while stdout is not the terminal.
 
-    `written` is called with each batch once stdout has it.
+    `written` is called with each batch once stdout has it, with the records that do not pass as well.
     """
     out = sys.stdout.buffer
     out.write(heading)
-    shown = 0
+    shown = read = 0
     with progress("reading", total, show=not sys.stdout.isatty()) as bar:
         for batch in batches:
-            wanted = batch if count is None else batch[: count - shown]
-            for message in wanted:
-                out.write(render(Record.of(message)))
+            done = 0
+            for message in batch:
+                if count is not None and shown >= count:
+                    break
+                done += 1
+                record = Record.of(message)
+                if passes is None or passes(record):
+                    out.write(render(record))
+                    shown += 1
             out.flush()
             if written is not None:
-                written(wanted)
-            shown += len(wanted)
-            bar.advance(shown)
+                written(batch[:done])
+            read += done
+            bar.advance(read)
             if count is not None and shown >= count:
                 return

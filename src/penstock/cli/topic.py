@@ -24,6 +24,7 @@ from penstock.cli.output import Number, counted, say, show_done, show_json, show
 from penstock.cli.reassign import reassign
 from penstock.cli.setting_hints import require_settings, setting_hints
 from penstock.cli.shrink import active_of, ghosts_of, shrink
+from penstock.cli.view import app as view
 from penstock.client.admin import Admin, ConfigValue, Resource
 from penstock.client.cluster_state import candidates_of
 from penstock.client.connection import REQUEST_SECONDS_MAX, Connection
@@ -274,3 +275,4 @@ def chosen_partitions(admin: Admin, topic: str, partitions: list[int] | None) ->
 
 app.command()(reassign)
 app.command()(shrink)
+app.add_typer(view, name="view")

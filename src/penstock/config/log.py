@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.key import LONG_MAX, Kind, Synonym, key, keys_of
 from penstock.model.generated_errors import InvalidConfig
+from penstock.model.topic import VIEW_FILTER, VIEW_OF
 
 if TYPE_CHECKING:
     from penstock.config.broker import BrokerConfig
@@ -372,6 +373,18 @@ class TopicConfig:
         Kind.BOOLEAN,
         synonyms=of("unclean.leader.election.enable"),
         doc="Whether a replica that is not in sync may become leader when no other can, which loses records.",
+    )
+    view_filter: str = key(
+        VIEW_FILTER,
+        "",
+        Kind.STRING,
+        doc="With view.of: the condition that a record of the parent has to meet, as in SQL's WHERE. Set at creation.",
+    )
+    view_of: str = key(
+        VIEW_OF,
+        "",
+        Kind.STRING,
+        doc="Makes the new topic a filtered view of this one, its parent. Set at creation.",
     )
 
     @classmethod

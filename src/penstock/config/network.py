@@ -221,6 +221,15 @@ class NetworkKeys:
         minimum=1,
         doc="Partitions described in one DescribeTopicPartitions response.",
     )
+    view_cpu_percent_max: float = key(
+        "view.cpu.percent.max",
+        100.0,
+        Kind.DOUBLE,
+        minimum=1,
+        maximum=1_000,
+        mode=Mode.CLUSTER_WIDE,
+        doc="Percent of a core that this broker spends on the readers of one view; they wait beyond it.",
+    )
     fetch_max_bytes: int = key(
         "fetch.max.bytes", 55 * 1024 * 1024, Kind.INT, minimum=1024, doc="Bytes in one Fetch response."
     )

@@ -15,6 +15,7 @@ from penstock.controller.brokers import partition_writes
 from penstock.controller.draining import check_draining
 from penstock.controller.plan import Plan, PlanStep, storable
 from penstock.controller.scheduling import check_change
+from penstock.controller.views import check_alterable
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (
@@ -158,6 +159,7 @@ def plan_topic(
     before = NO_CONFIGS if topic is None else topic.configs
     after = changed(before, change, TOPIC_KEYS)
     check_topic_name(change.name)
+    check_alterable(image, change.name, before, after)
     check_topic_configs(after, config)
     if topic is None:
         raise UnknownTopicOrPartition(f"The topic '{change.name}' does not exist.")

@@ -10,6 +10,7 @@ from penstock.controller.draining import active_partitions, is_draining
 from penstock.controller.placement import place
 from penstock.controller.plan import Plan, PlanStep, storable
 from penstock.controller.scheduling import check_growth, check_new, with_policy
+from penstock.controller.views import check_no_views, design_view, is_view, view_removal
 from penstock.metadata.image import MetadataImage, collision_key
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (
@@ -41,7 +42,7 @@ from penstock.model.generated_errors import (
     UnknownTopicOrPartition,
 )
 from penstock.model.ids import BrokerId, LeaderEpoch, TopicId
-from penstock.model.topic import PartitionState, TopicState, check_topic_name
+from penstock.model.topic import PartitionState, TopicState, ViewState, check_topic_name
 
 USE_DEFAULT = -1
 """In place of a number: use the broker's default."""
@@ -97,7 +98,21 @@ def plan_creations(
     for topic in topics:
         try:
             check_new_name(image, topic.name)
-            made = design(image, topic, config=config, topic_id=TopicId(make_id()), first=first + created * step)
+            topic_id = TopicId(make_id())
+            if is_view(dict(topic.configs)):
+                made, own = design_view(
+                    image,
+                    topic.name,
+                    checked_configs(topic, config),
+                    topic_id=topic_id,
+                    partitions=topic.partitions,
+                    replication_factor=topic.replication_factor,
+                    assigned=bool(topic.assignments),
+                )
+                steps.append(own)
+                outcomes.append(made)
+                continue
+            made = design(image, topic, config=config, topic_id=topic_id, first=first + created * step)
             steps += creation_steps(made, image.level)
         except BrokerError as error:
             outcomes.append(error)
@@ -140,7 +155,7 @@ def check_total(counts: Iterator[int]) -> None:
 
 def check_new_name(image: MetadataImage, name: str) -> None:
     """Reject a name that is invalid, in use, or indistinguishable from another one in metric names."""
-    if name in image.topics:
+    if name in image.topics or name in image.views:
         raise TopicAlreadyExists(f"Topic '{name}' already exists.")
     if name == CLUSTER_METADATA:
         raise InvalidRequest(f"Creation of internal topic {name} is prohibited.")
@@ -277,13 +292,24 @@ def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, con
     """
     steps: list[PlanStep] = []
     outcomes: list[TopicState | BrokerError] = []
+    removed = frozenset(view.topic.name for wanted in topics if (view := view_named(image, wanted)) is not None)
     for wanted in topics:
         topic = image.topics_by_id.get(wanted) if isinstance(wanted, bytes) else image.topics.get(wanted)
-        if topic is None:
+        view = view_named(image, wanted)
+        if view is not None:
+            # Before its parent, so that a controller that stops in between leaves no view without one.
+            steps.insert(0, view_removal(view))
+            outcomes.append(view.topic)
+        elif topic is None:
             outcomes.append(UnknownTopicId() if isinstance(wanted, bytes) else UnknownTopicOrPartition())
         elif not config.delete_topic_enable:
             outcomes.append(TopicDeletionDisabled())
         else:
+            try:
+                check_no_views(image, topic, removed)
+            except BrokerError as error:
+                outcomes.append(error)
+                continue
             brokers = {broker for partition in topic.partitions for broker in partition.replicas}
             deletion = Deletion(topic_id=topic.topic_id, name=topic.name, brokers=tuple(sorted(brokers)))
             steps.append(
@@ -295,6 +321,10 @@ def plan_deletions(image: MetadataImage, topics: Sequence[str | TopicId], *, con
             steps += removal_steps(image, topic.topic_id)
             outcomes.append(topic)
     return Plan(steps=(*steps, *((each,) for each in forgotten_deletions(image))), outcomes=tuple(outcomes))
+
+
+def view_named(image: MetadataImage, wanted: str | TopicId) -> ViewState | None:
+    return image.views_by_id.get(wanted) if isinstance(wanted, bytes) else image.views.get(wanted)
 
 
 def without_broker(deletion: Deletion, broker_id: BrokerId) -> Operation:
@@ -322,6 +352,8 @@ def plan_growths(image: MetadataImage, growths: Sequence[Growth], *, first: int)
     for growth in growths:
         topic = image.topics.get(growth.name)
         try:
+            if growth.name in image.views:
+                raise InvalidPartitions(f"A view has the partitions of {image.views[growth.name].parent}: grow that.")
             if topic is None:
                 raise UnknownTopicOrPartition()
             grown = grow(image, topic, growth, first)

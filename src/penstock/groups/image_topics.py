@@ -1,6 +1,7 @@
 """The topics of the metadata image, as group coordinators see them."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from penstock.metadata.image import ImageDelta, MetadataImage, TopicChange
 from penstock.model.ids import TOPIC_ID_ZERO, TopicId
@@ -15,19 +16,19 @@ class ImageTopics:
         self._image = image
 
     def partition_count(self, topic: str) -> int | None:
-        found = self._image.topics.get(topic)
+        found = self._image.shown(topic)
         return None if found is None else len(found.partitions)
 
     def topic_id(self, topic: str) -> TopicId | None:
-        found = self._image.topics.get(topic)
+        found = self._image.shown(topic)
         return None if found is None else found.topic_id
 
     def topic_name(self, topic_id: TopicId) -> str | None:
-        found = self._image.topics_by_id.get(topic_id)
+        found = self._image.shown_by_id(topic_id)
         return None if found is None else found.name
 
     def racks(self, topic: str, partition: int) -> Sequence[str]:
-        found = self._image.topics.get(topic)
+        found = self._image.shown(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return ()
         brokers = [self._image.brokers.get(replica) for replica in found.shown(partition).replicas]
@@ -35,16 +36,17 @@ class ImageTopics:
 
     def is_gone(self, topic: str, topic_id: TopicId) -> bool:
         """Whether a topic was deleted, or recreated under another id. Without an id, only the name is compared."""
-        found = self._image.topics.get(topic)
+        found = self._image.shown(topic)
         return found is None or topic_id not in (found.topic_id, TOPIC_ID_ZERO)
 
     def names(self) -> Iterable[str]:
-        return self._image.topics
+        return chain(self._image.topics, self._image.views)
 
 
 def changed_topics(delta: ImageDelta) -> list[str]:
     """Topics that were created, deleted, or changed in a way that matters to an assignor."""
-    return [name for change in delta.topics if (name := changed_name(change)) is not None]
+    changes = chain(delta.topics, (change.as_topic for change in delta.views))
+    return [name for change in changes if (name := changed_name(change)) is not None]
 
 
 def changed_name(change: TopicChange) -> str | None:

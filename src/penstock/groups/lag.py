@@ -64,6 +64,10 @@ class GroupLag:
 
     def _bounds(self, tp: TopicPartition) -> tuple[int, int] | None:
         """Start and end of a partition; None if they are not known."""
+        view = self._replicas.views.get(tp.topic)
+        if view is not None:
+            # A view's partitions are its parent's.
+            tp = TopicPartition(view.parent, tp.partition)
         replica = self._replicas.used(tp)
         if replica is not None:
             return replica.offsets.log_start, replica.offsets.high_watermark

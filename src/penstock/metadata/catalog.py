@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 
 from penstock.metadata.following import Following
-from penstock.metadata.image import ImageDelta, MetadataImage, TopicChange
+from penstock.metadata.image import ImageDelta, MetadataImage, TopicChange, ViewChange
 from penstock.metadata.nodes import Changes, Gap
 from penstock.metadata.records import RecordTooNew
 from penstock.metadata.store import MetadataStore, SessionEvent, StoreUnavailable
@@ -82,6 +82,7 @@ class Catalog:
         image = self.image
         return ImageDelta(
             topics=tuple(TopicChange(before=None, after=topic) for topic in image.topics.values()),
+            views=tuple(ViewChange(before=None, after=view) for view in image.views.values()),
             brokers=True,
             broker_configs=frozenset(image.broker_configs),
             quotas=tuple(image.quotas.items()),

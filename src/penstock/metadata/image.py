@@ -8,10 +8,18 @@ from typing import NamedTuple
 
 from penstock.metadata import records
 from penstock.metadata.nodes import Change, Node
-from penstock.metadata.records import NO_CONFIGS, Admission, BrokerState, ControllerState, Deletion, QuotaEntity
+from penstock.metadata.records import (
+    NO_CONFIGS,
+    Admission,
+    BrokerState,
+    ControllerState,
+    Deletion,
+    QuotaEntity,
+    ViewRecord,
+)
 from penstock.model.cluster_versions import SUPPORTED, VersionRange
 from penstock.model.ids import NO_BROKER_EPOCH, TOPIC_ID_ZERO, BrokerEpoch, BrokerId, TopicId, TopicPartition
-from penstock.model.topic import PartitionState, TopicState
+from penstock.model.topic import VIEW_FILTER, VIEW_OF, PartitionState, TopicState, ViewState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +31,27 @@ class TopicChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ViewChange:
+    """A filtered view before and after: it changes with the partitions of its parent too."""
+
+    before: ViewState | None
+    after: ViewState | None
+
+    @property
+    def as_topic(self) -> TopicChange:
+        """The change as clients see it."""
+        before, after = self.before, self.after
+        return TopicChange(
+            before=None if before is None else before.topic, after=None if after is None else after.topic
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImageDelta:
     """What one or several transactions changed, for the parts that act on it."""
 
     topics: tuple[TopicChange, ...] = ()
+    views: tuple[ViewChange, ...] = ()
     brokers: bool = False
     broker_configs: frozenset[str] = frozenset()
     """Brokers whose settings changed, by id as text, or `<default>` for those of all."""
@@ -63,6 +88,8 @@ class MetadataImage:
     __slots__ = (
         "_chunks",
         "_format_max",
+        "_view_records",
+        "_views_of",
         "admissions",
         "broker_configs",
         "brokers",
@@ -79,6 +106,8 @@ class MetadataImage:
         "topics_by_collision",
         "topics_by_id",
         "version",
+        "views",
+        "views_by_id",
     )
 
     def __init__(self, supported: VersionRange = SUPPORTED) -> None:
@@ -105,6 +134,12 @@ class MetadataImage:
         self.deletions: dict[TopicId, Deletion] = {}
         """Topics that were deleted and whose logs may still be on a disk."""
         self.partition_count = 0
+        self.views: dict[str, ViewState] = {}
+        """Filtered views. They are no topics: only what clients ask for by name or id is looked for here too."""
+        self.views_by_id: dict[TopicId, ViewState] = {}
+        self._view_records: dict[str, ViewRecord] = {}
+        self._views_of: dict[TopicId, dict[str, None]] = {}
+        """Names of the views of each topic that has any."""
         self._chunks: dict[ChunkKey, Chunk] = {}
         """Chunks that no topic uses, or that reach beyond its number of partitions."""
 
@@ -120,6 +155,24 @@ class MetadataImage:
 
     def topic(self, name: str) -> TopicState | None:
         return self.topics.get(name)
+
+    def shown(self, name: str) -> TopicState | None:
+        """The topic or the view of a name, as clients see it."""
+        topic = self.topics.get(name)
+        if topic is None and self.views and (view := self.views.get(name)) is not None:
+            return view.topic
+        return topic
+
+    def shown_by_id(self, topic_id: TopicId) -> TopicState | None:
+        """As `shown`, by id."""
+        topic = self.topics_by_id.get(topic_id)
+        if topic is None and self.views and (view := self.views_by_id.get(topic_id)) is not None:
+            return view.topic
+        return topic
+
+    def views_of(self, topic_id: TopicId) -> list[str]:
+        """The names of a topic's views."""
+        return list(self._views_of.get(topic_id, ()))
 
     def is_live(self, broker_id: int) -> bool:
         """Whether a broker is registered and the controller has admitted that registration."""
@@ -169,6 +222,7 @@ class MetadataImage:
             yield records.broker_path(BrokerId(broker_id))
         for broker_id in self.admissions:
             yield records.admission_path(BrokerId(broker_id))
+        yield from map(records.view_path, self._view_records)
         yield from map(records.broker_config_path, self.broker_configs)
         yield from map(records.group_config_path, self.group_configs)
         yield from map(records.quota_path, self.quotas)
@@ -198,6 +252,7 @@ class MetadataImage:
         group_configs: set[str] = set()
         quotas: list[tuple[QuotaEntity, Mapping[str, float]]] = []
         named: dict[str, Change] = {}
+        viewed: list[Change] = []
         removed: set[ChunkKey] = set()
         touched: list[ChunkKey] = []
         for change in changes:
@@ -211,6 +266,8 @@ class MetadataImage:
                     self._chunks.pop(key, None)
                 elif self._keep_chunk(key, change.data, change.version):
                     touched.append(key)
+            elif parent == records.VIEWS:
+                viewed.append(change)
             elif parent == records.BROKERS:
                 brokers |= self._apply_broker(change)
             elif parent == records.ADMISSIONS:
@@ -228,15 +285,63 @@ class MetadataImage:
         # Several transactions may be here as one, so a topic may precede its partitions.
         topics = [found for name, change in named.items() if (found := self._apply_topic(name, change, removed))]
         topics += self._apply_partitions(touched)
+        # A view may come with its parent, and changes with it.
+        views = tuple(self._apply_views(viewed, topics)) if viewed or self._view_records else ()
         self.version += 1
         return ImageDelta(
             topics=tuple(topics),
+            views=views,
             brokers=brokers,
             broker_configs=frozenset(broker_configs),
             quotas=tuple(quotas),
             group_configs=frozenset(group_configs),
             deletions=deletions,
         )
+
+    def _apply_views(self, changes: Iterable[Change], topics: Iterable[TopicChange]) -> Iterator[ViewChange]:
+        """What changes of views and of topics do to views."""
+        names: dict[str, None] = {}
+        for change in changes:
+            name = records.last_name(change.path)
+            if self._keep_view(name, change):
+                names[name] = None
+        for topic in topics:
+            for state in (topic.before, topic.after):
+                if state is not None:
+                    names.update(self._views_of.get(state.topic_id, {}))
+        for name in names:
+            before, after = self.views.get(name), self._view(name)
+            if before is not None:
+                del self.views[name]
+                del self.views_by_id[before.topic.topic_id]
+                self._forget_collision(name)
+            if after is not None:
+                self.views[name] = self.views_by_id[after.topic.topic_id] = after
+                self._add_collision(name)
+            if before != after:
+                yield ViewChange(before=before, after=after)
+
+    def _keep_view(self, name: str, change: Change) -> bool:
+        """Keep or forget a view's record; False where the image has it, or a later one, already."""
+        before = self._view_records.get(name)
+        record = None if change.data is None else records.unpack_view(change.data, change.version)
+        if before is not None:
+            if record is not None and record.topic_id == before.topic_id and record.version <= before.version:
+                return False
+            siblings = self._views_of[before.parent_id]
+            del siblings[name], self._view_records[name]
+            if not siblings:
+                del self._views_of[before.parent_id]
+        if record is not None:
+            self._view_records[name] = record
+            self._views_of.setdefault(record.parent_id, {})[name] = None
+        return True
+
+    def _view(self, name: str) -> ViewState | None:
+        """A view as it is now; None where it or its parent does not exist."""
+        record = self._view_records.get(name)
+        parent = None if record is None else self.topics_by_id.get(record.parent_id)
+        return None if record is None or parent is None else view_of(name, record, parent)
 
     def _apply_deletion(self, change: Change) -> bool:
         topic_id = TopicId(bytes.fromhex(records.last_name(change.path)))
@@ -349,6 +454,9 @@ class MetadataImage:
         self.topics[name] = topic
         self.topics_by_id[topic.topic_id] = topic
         self.partition_count += len(topic.partitions)
+        self._add_collision(name)
+
+    def _add_collision(self, name: str) -> None:
         if "." in name or "_" in name:
             self.topics_by_collision.setdefault(collision_key(name), set()).add(name)
 
@@ -430,6 +538,19 @@ class MetadataImage:
             elif self.features.version is None or self.features.version < change.version:
                 self.features = records.unpack_features(change.data, change.version)
         return before != (self.cluster_id, self.controller, self.features)
+
+
+def view_of(name: str, record: ViewRecord, parent: TopicState) -> ViewState:
+    """A view of a topic: it has the partitions and settings of that, and what it passes of its own."""
+    topic = TopicState(
+        name=name,
+        topic_id=record.topic_id,
+        configs={**parent.configs, VIEW_OF: parent.name, VIEW_FILTER: record.filter},
+        partitions=parent.partitions,
+        version=record.version,
+        grown_from=parent.grown_from,
+    )
+    return ViewState(topic=topic, parent=parent.name, parent_id=parent.topic_id, filter=record.filter, form=record.form)
 
 
 def collision_key(name: str) -> str:

@@ -51,6 +51,8 @@ BROKERS = "/brokers"
 ADMISSIONS = "/admissions"
 """The registration that the controller admitted last, by broker id. It outlives the broker's session."""
 TOPICS = "/topics"
+VIEWS = "/views"
+"""Filtered views of topics, by name: from the cluster version `FILTERED_VIEWS` on."""
 PARTITIONS = "/partitions"
 CONFIGS = "/configs"
 BROKER_CONFIGS = "/configs/brokers"
@@ -92,7 +94,7 @@ FORMAT_MAX = format_max(SUPPORTED)
 PARTITIONS_MIGRATED = b"1"
 """Data of `/partitions` where no topic is in the format that had its partitions in the topic's own node."""
 
-DIRECTORIES = (BROKERS, ADMISSIONS, TOPICS, CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS, QUOTAS, DELETIONS)
+DIRECTORIES = (BROKERS, ADMISSIONS, TOPICS, VIEWS, CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS, QUOTAS, DELETIONS)
 """Nodes that only hold others, parents first; a start creates those that its store lacks."""
 
 ALL_BROKERS = "<default>"
@@ -105,6 +107,10 @@ NOTHING_KEPT: Mapping[TopicId, frozenset[int]] = MappingProxyType({})
 
 def topic_path(name: str) -> str:
     return f"{TOPICS}/{name}"
+
+
+def view_path(name: str) -> str:
+    return f"{VIEWS}/{name}"
 
 
 def chunk_path(topic_id: TopicId, chunk: int) -> str:
@@ -253,6 +259,41 @@ def unpack_topic(data: bytes) -> TopicRecord:
         configs=record.get("configs", NO_CONFIGS),
         partitions=record["partitions"],
         partitions_at_creation=record["at_creation"],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRecord:
+    """A view's node; its partitions are its parent's."""
+
+    topic_id: TopicId
+    parent_id: TopicId
+    filter: str
+    form: Mapping[str, object]
+    version: int = 0
+    """Of the node."""
+
+
+def pack_view(view: ViewRecord) -> bytes:
+    return pack(
+        {
+            "v": FORMAT,
+            "id": b64encode(view.topic_id).decode(),
+            "of": b64encode(view.parent_id).decode(),
+            "filter": view.filter,
+            "form": view.form,
+        }
+    )
+
+
+def unpack_view(data: bytes, version: int) -> ViewRecord:
+    record = unpack(data)
+    return ViewRecord(
+        topic_id=TopicId(b64decode(record["id"])),
+        parent_id=TopicId(b64decode(record["of"])),
+        filter=record["filter"],
+        form=record["form"],
+        version=version,
     )
 
 

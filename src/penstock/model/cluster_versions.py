@@ -39,6 +39,8 @@ GHOST_PARTITIONS = 4
 """From here on, a drained partition that is empty loses its replicas."""
 SCHEDULES = 7
 """From here on, topics may hold schedules, whose leaders deliver to other brokers."""
+FILTERED_VIEWS = 6
+"""From here on, topics may have filtered views, which every broker has to serve."""
 
 LEVELS: Mapping[int, Level] = MappingProxyType(
     {
@@ -56,6 +58,7 @@ LEVELS: Mapping[int, Level] = MappingProxyType(
             one_way=True,
         ),
         SCHEDULES: Level(adds="delayed, scheduled and recurring messages (schedule.target)", one_way=True),
+        FILTERED_VIEWS: Level(adds="filtered views of topics (penstock topic view)", one_way=True),
     }
 )
 

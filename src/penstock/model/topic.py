@@ -42,6 +42,10 @@ def waits_for_brokers(topic: str, factor: int, live: int) -> str:
     )
 
 
+VIEW_OF = "view.of"
+VIEW_FILTER = "view.filter"
+"""Settings with which CreateTopics makes a filtered view."""
+
 INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 
 
@@ -174,6 +178,20 @@ class TopicState:
     @property
     def internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewState:
+    """A filtered view of a topic, its parent."""
+
+    topic: TopicState
+    """As clients see it: a topic with a name and an id of its own, and with the partitions of its parent."""
+    parent: str
+    parent_id: TopicId
+    filter: str
+    """The text that it was created with."""
+    form: Mapping[str, object]
+    """What the text means, see `penstock.views.form`."""
 
 
 def check_topic_name(name: str) -> None:

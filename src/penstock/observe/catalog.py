@@ -82,6 +82,26 @@ SCHEDULE_LATENESS = histogram(
     "penstock_schedule_lateness_seconds", "How long after its due time a message was fired.", "topic"
 )
 
+# Filtered views, those that were read since this broker started
+VIEW_RECORDS = counter("penstock_view_records_total", "Records of the parent that were looked at.", "view")
+VIEW_RECORDS_PASSED = counter("penstock_view_records_passed_total", "Records that passed the filter.", "view")
+VIEW_BYTES = counter("penstock_view_bytes_total", "Bytes of record batches that were looked at.", "view")
+VIEW_BYTES_PASSED = counter("penstock_view_bytes_passed_total", "Bytes of record batches that passed.", "view")
+VIEW_RECORDS_FAILED = counter(
+    "penstock_view_records_failed_total",
+    "Records on which the filter has no value, such as a text where it compares a number: they do not pass.",
+    "view",
+)
+VIEW_RECORDS_UNDECODABLE = counter(
+    "penstock_view_records_undecodable_total",
+    "Records of which a part that the filter reads is not JSON, or not UTF-8: it is NULL.",
+    "view",
+)
+VIEW_SECONDS = counter("penstock_view_seconds_total", "Seconds spent looking.", "view")
+VIEW_THROTTLED = counter(
+    "penstock_view_throttled_total", "Fetches that waited because the view had used view.cpu.percent.max.", "view"
+)
+
 # Partitions, in kafka_exporter's names
 BROKERS = gauge("kafka_brokers", "Brokers in the cluster.")
 BROKER_INFO = gauge("kafka_broker_info", "Always 1; one line for each broker.", "id", "address")

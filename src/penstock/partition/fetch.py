@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import NotLeaderOrFollower, StaleBrokerEpoch
+from penstock.model.generated_errors import (
+    InvalidTopic,
+    NotLeaderOrFollower,
+    StaleBrokerEpoch,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from penstock.model.ids import NO_BROKER, NO_BROKER_EPOCH, NO_OFFSET, BrokerEpoch, BrokerId, Offset
 from penstock.model.timers import Timer, Timers
 from penstock.model.turns import Turns
@@ -26,6 +32,7 @@ from penstock.partition.fetch_session import (
     FetchSession,
     FetchSessions,
     PartitionKey,
+    epoch_after,
 )
 from penstock.partition.follower import FollowerUnconfirmed
 from penstock.partition.leader import Leader
@@ -33,6 +40,7 @@ from penstock.partition.replica import Replica
 from penstock.partition.replica_selector import ReplicaSelector, ReplicaView
 from penstock.partition.replicas import Replicas
 from penstock.partition.results import Fetched
+from penstock.partition.views import View
 from penstock.quotas.replication import ReplicationThrottle, is_named
 from penstock.wire.fetch import HIGH_WATERMARK_UNKNOWN
 
@@ -99,6 +107,7 @@ class PartitionWatch:
         "served",
         "session",
         "stable",
+        "view",
         "watching",
     )
 
@@ -118,6 +127,8 @@ class PartitionWatch:
         """Whether open transactions kept readers of committed data from bytes that `seen` includes."""
         self.served = True
         """Whether the replica served the reader when last read."""
+        self.view: View | None = None
+        """The view that the reader reads; None if it reads the topic."""
         self.watching = False
         self.resting = False
         """Whether it is notified only from some growth on."""
@@ -240,6 +251,37 @@ class FetchJob:
     def session_id(self) -> int:
         """The id of the request's registered session, or `NO_SESSION`."""
         return self._session.id
+
+    @property
+    def limits(self) -> FetchLimits:
+        return self._limits
+
+    @property
+    def has_views(self) -> bool:
+        """Whether views are among the partitions: a `ViewReader` looks through them."""
+        return self._session.has_views
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a later request of the session has arrived, so that this one is refused."""
+        session = self._session
+        return session.id != NO_SESSION and (session.closed or session.epoch != epoch_after(self._epoch))
+
+    def views(self) -> list[tuple[CachedPartition, PartitionWatch]]:
+        """The partitions of views that the last read found readable here."""
+        return [
+            (partition, watch)
+            for partition, outcome in self.results
+            if isinstance(outcome, Fetched)
+            and not outcome.is_urgent
+            and isinstance(watch := partition.watch, PartitionWatch)
+            and watch.view is not None
+        ]
+
+    def fail(self, partition: CachedPartition, error: BrokerError) -> None:
+        """Replace the result of a partition."""
+        self._urgent = True
+        self.results = [(each, error if each is partition else outcome) for each, outcome in self.results]
 
     @property
     def of_follower(self) -> bool:
@@ -558,8 +600,9 @@ class Fetches:
             isinstance(watch.replica.role, Leader) or watch.replica.serves(from_follower=from_follower)
         ):
             partition.unwatch()
-            found = self.replicas.find(partition.topic, partition.partition)
+            found, view = self._find(partition, limits)
             partition.watch = watch = PartitionWatch(found, partition, session, of_follower=limits.of_follower)
+            watch.view = view
         if limits.replica_id >= 0:
             return self._look_for_follower(watch, limits, min(partition.bytes_max, bytes_left), at_least_one)
         replica = watch.replica
@@ -571,6 +614,8 @@ class Fetches:
                 replica.consumed_ms = self._now_ms()
             elif (preferred := self._preferred(role, offset, limits)) != role.broker_id:
                 return replica.redirect(preferred, leader_epoch=partition.leader_epoch)
+        if watch.view is not None:
+            return self._look_at_view(watch, watch.view, limits)
         if (
             watch.served
             and offset == (offsets.last_stable if limits.read_committed else offsets.high_watermark)
@@ -590,6 +635,36 @@ class Fetches:
             leader_epoch=partition.leader_epoch,
             fetched_epoch=partition.fetched_epoch,
             from_follower=from_follower,
+        )
+
+    def _find(self, partition: CachedPartition, limits: FetchLimits) -> tuple[Replica, View | None]:
+        """The replica of a partition, and the view that it is of, if it is one's."""
+        try:
+            return self.replicas.find(partition.topic, partition.partition), None
+        except (UnknownTopicId, InvalidTopic):
+            view = self.replicas.views.get(partition.topic)
+            if view is None or limits.of_follower:
+                raise
+        return self.replicas.get(view.parent, partition.partition), view
+
+    def _look_at_view(self, watch: PartitionWatch, view: View, limits: FetchLimits) -> Fetched:
+        """Check the read of a view as that of its parent, without any records: they are looked at later.
+
+        Views are never settled: a reader of one that is deleted has to hear of it.
+        """
+        partition = watch.partition
+        if self.replicas.views.get(partition.topic) is not view:
+            partition.unwatch()
+            raise UnknownTopicId() if isinstance(partition.topic, bytes) else UnknownTopicOrPartition()
+        watch.session.has_views = True
+        return watch.replica.read(
+            partition.fetch_offset,
+            0,
+            at_least_one=False,
+            read_committed=limits.read_committed,
+            leader_epoch=partition.leader_epoch,
+            fetched_epoch=partition.fetched_epoch,
+            from_follower=limits.from_follower,
         )
 
     def _preferred(self, role: Leader, offset: Offset, limits: FetchLimits) -> BrokerId:

@@ -152,6 +152,7 @@ class FetchSession:
         "closed",
         "created_ms",
         "epoch",
+        "has_views",
         "id",
         "privileged",
         "size",
@@ -171,6 +172,8 @@ class FetchSession:
         self.size = 0
         """Number of partitions when last used; eviction compares it."""
         self.closed = False
+        self.has_views = False
+        """Whether a partition of a view was among its partitions."""
         self._partitions: dict[PartitionKey, CachedPartition] = {
             (partition.topic, partition.partition): partition for partition in partitions
         }

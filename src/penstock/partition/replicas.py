@@ -16,6 +16,7 @@ from penstock.metadata.image import ImageDelta, TopicChange
 from penstock.model.clock import Clock, monotonic_ms
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
+    InvalidTopic,
     KafkaStorageError,
     NotLeaderOrFollower,
     UnknownTopicId,
@@ -45,6 +46,7 @@ from penstock.partition.redirect import Drain
 from penstock.partition.replica import Replica
 from penstock.partition.role import Offline
 from penstock.partition.validation import RecordCheck, ValidationRules
+from penstock.partition.views import Views
 from penstock.partition.watchers import WatcherNotifier
 from penstock.storage.directories import LogDirectory
 from penstock.storage.flush import FlushJob
@@ -85,6 +87,7 @@ class Replicas:
         "_topics",
         "cluster",
         "decompression",
+        "views",
     )
 
     def __init__(
@@ -125,6 +128,8 @@ class Replicas:
         self._threads = threads
         self.decompression = DecompressionBudget(config.decompression_max_bytes)
         """Limit on the decompressed records that all requests hold at once."""
+        self.views = Views()
+        """Filtered views: their records are in the replicas of their parents."""
         self._log = log
         self._live: dict[str, dict[int, Replica]] = {}
         self._ghosts: dict[str, dict[int, PartitionState]] = {}
@@ -159,12 +164,22 @@ class Replicas:
             raise UnknownTopicId()
         return self.get(name, partition)
 
+    def readable(self, topic: str, partition: int) -> Replica:
+        """The replica that consumers of a topic or a view read: a view's is its parent's."""
+        view = self.views.get(topic) if len(self.views) else None
+        return self.get(topic if view is None else view.parent, partition)
+
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._names.get(topic_id)
 
     def name_of(self, topic: object) -> str | None:
         """The name of a topic that a request gives by name or by id."""
-        return topic if isinstance(topic, str) else self._names.get(topic) if isinstance(topic, bytes) else None
+        if isinstance(topic, str) or not isinstance(topic, bytes):
+            return topic if isinstance(topic, str) else None
+        name = self._names.get(topic)
+        if name is None and (view := self.views.get(topic)) is not None:
+            return view.name
+        return name
 
     def topic(self, name: str) -> TopicState | None:
         return self._topics.get(name)
@@ -204,6 +219,9 @@ class Replicas:
             raise NotLeaderOrFollower()
         known = self._topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
+            view = self.views.get(topic)
+            if view is not None:
+                raise InvalidTopic(f"{topic} is a view of {view.parent}: it can only be read")
             raise UnknownTopicOrPartition()
         decided = known.partitions[partition]
         if decided.is_ghost:
@@ -626,6 +644,7 @@ class Replicas:
     def apply(self, delta: ImageDelta) -> None:
         """Apply a metadata change: topics created, deleted, grown or reconfigured, leaders changed."""
         changed: list[TopicPartition] = []
+        self.views.follow(delta.views)
         for change in delta.topics:
             try:
                 self._apply_topic(change, changed)

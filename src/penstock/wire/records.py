@@ -53,6 +53,7 @@ RECORDS_BYTES_MAX = 1 << 28
 ROWS_AT_ONCE = 4096
 """Records of a batch that are indexed at once, so that the memory of a walk does not grow with the batch."""
 
+LAST_OFFSET_DELTA_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 ABORT_MARKER = 0
 COMMIT_MARKER = 1
@@ -401,9 +402,16 @@ def filter_batch(
                 latest = max(latest, times[row])
                 count += 1
         index += rows
-    newest = header.max_timestamp if header.is_log_append_time else header.base_timestamp + latest
-    changed = header._replace(record_count=count, max_timestamp=newest)
-    return _sealed(changed, compress(header.codec, kept))
+    return with_records(header, kept, count, latest)
+
+
+def with_records(header: BatchHeader, records: Buffer, count: int, time_delta_max: int) -> bytearray:
+    """A batch of some of its records, with the same codec; `time_delta_max` is the greatest of their timestamps.
+
+    Base and last offset, producer and sequence stay.
+    """
+    newest = header.max_timestamp if header.is_log_append_time else header.base_timestamp + time_delta_max
+    return _sealed(header._replace(record_count=count, max_timestamp=newest), compress(header.codec, records))
 
 
 def _rebased(batch: Buffer, header: BatchHeader, keep: Sequence[bool], horizon_ms: int, limit_bytes: int) -> bytearray:
@@ -455,6 +463,21 @@ def build_marker(
     return builder.build(
         attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG, producer_id=producer_id, producer_epoch=producer_epoch
     )
+
+
+def build_advance(*, first: Offset, last: Offset, leader_epoch: LeaderEpoch, timestamp_ms: int) -> bytearray:
+    """A control batch in place of the batches between two offsets, for a consumer that gets none of their records.
+
+    Consumers pass over it and go on behind it, as with the marker of a transaction that they have nothing of: it has no
+    producer id, and its one record is at the last offset. An empty batch would do for all but librdkafka, whose
+    position stays behind that.
+    """
+    if last - first > LAST_OFFSET_DELTA_MAX:
+        first = last
+    builder = RecordBatchBuilder(base_offset=first)
+    value = _MARKER_VALUE.pack(0, 0)
+    builder.add(timestamp_ms, _MARKER_KEY.pack(0, COMMIT_MARKER), value, offset=last)
+    return builder.build(attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG, leader_epoch=leader_epoch)
 
 
 def build_fence(*, partition: int, leader_epoch: LeaderEpoch, timestamp_ms: int) -> bytearray:

@@ -86,6 +86,7 @@ class Served:
             traffic=TopicTraffic(),
             turns=self.rig.turns,
             hints=hints,
+            views=None,  # type: ignore[arg-type]
         )
 
     async def offset_at(

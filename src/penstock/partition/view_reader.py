@@ -1,0 +1,248 @@
+"""Looks through filtered views for a fetch request: pieces of the parent's log, in threads where they are large.
+
+A request answers when enough has passed, when its time is up, or when it has looked at as much as one request may, and
+always with what it has looked at: a consumer's position moves on where nothing passes too. Only bytes that pass count
+for `fetch.min.bytes`. While it waits, a request keeps what it has found, and goes on from there when the log grows.
+"""
+
+from __future__ import annotations
+
+from asyncio import get_running_loop
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from operator import attrgetter
+from typing import cast
+
+from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import CorruptMessage, KafkaStorageError
+from penstock.model.ids import Offset
+from penstock.model.timers import Timers
+from penstock.model.turns import Turns
+from penstock.partition.fetch import FetchJob, FetchLimits, PartitionWatch, never_gone
+from penstock.partition.fetch_session import CachedPartition
+from penstock.partition.results import Fetched
+from penstock.partition.views import View
+from penstock.storage.slices import FileSlice
+from penstock.storage.txn_index import AbortedTxn
+from penstock.views.look import HEAVY_BYTES, Hold, Look, Tally, TooHeavy
+from penstock.wire.primitives import Malformed
+
+PIECE_BYTES = 1024 * 1024
+"""Looked at in one go, by one thread."""
+
+LOOK_BYTES_MAX = 16 * 1024 * 1024
+LOOK_SECONDS_MAX = 0.05
+"""What one request looks at most, before it answers."""
+
+ANSWER_BYTES_ENOUGH = 64 * 1024
+"""With so much a request answers, even if there is more to look at."""
+
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+"""Of all that passed, in the memory of one request; the first batch may be larger."""
+
+
+class Spending:
+    """What one request has looked at."""
+
+    __slots__ = ("bytes", "delay_s", "seconds")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.seconds = 0.0
+        self.delay_s = 0.0
+        """How long a view has to wait that has used its share of a core."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.bytes >= LOOK_BYTES_MAX or self.seconds >= LOOK_SECONDS_MAX
+
+
+class ViewReader:
+    """Serves the views in fetch requests."""
+
+    def __init__(
+        self,
+        *,
+        threads: Executor,
+        monotonic: Callable[[], float],
+        cpu_percent_max: Callable[[], float],
+        hold: Hold,
+        timers: Timers,
+        turns: Turns,
+    ) -> None:
+        """`cpu_percent_max` is the share of a core that a view may use; `hold` reserves memory for decompression."""
+        self._threads = threads
+        self._monotonic = monotonic
+        self._cpu_percent_max = cpu_percent_max
+        self._hold = hold
+        self._timers = timers
+        self._turns = turns
+
+    async def read(self, job: FetchJob, wait_ms: int, is_gone: Callable[[], bool] = never_gone) -> None:
+        """Look through the views of a job that has been read, and wait, until its results are worth an answer."""
+        ends_s = self._monotonic() + wait_ms / 1000
+        spending = Spending()
+        looks: dict[CachedPartition, Look] = {}
+        while True:
+            await self._look_at_all(job, looks, spending)
+            left_s = ends_s - self._monotonic()
+            full = any(look.is_full for look in looks.values())
+            if job.is_enough or full or spending.is_over or left_s <= 0 or job.is_stale or is_gone():
+                break
+            if spending.delay_s:
+                await self._pause(min(spending.delay_s, left_s))
+                await self._read_again(job, looks)
+                continue
+            # What came while a thread looked would wake no one.
+            await self._read_again(job, looks)
+            if not job.is_enough and not self._has_more(job, looks):
+                await self._wait(job, looks, int(left_s * 1000) + 1)
+        for at, (partition, outcome) in enumerate(job.results):
+            look = looks.get(partition)
+            if look is not None and isinstance(outcome, Fetched):
+                outcome.records = look.records()
+                if outcome.aborted is not None:
+                    outcome.aborted = in_order(look)
+                job.results[at] = (partition, outcome)
+
+    async def _read_again(self, job: FetchJob, looks: dict[CachedPartition, Look]) -> None:
+        if job.is_large:
+            await job.read_in_turns(self._turns)
+        else:
+            job.read()
+        job.bytes_read += passed_bytes(looks)
+
+    async def _pause(self, seconds: float) -> None:
+        done = get_running_loop().create_future()
+        timer = self._timers.after_ms(seconds * 1000, lambda: done.set_result(None))
+        try:
+            await done
+        finally:
+            timer.cancel()
+
+    async def _wait(self, job: FetchJob, looks: dict[CachedPartition, Look], wait_ms: int) -> None:
+        """Wait for growth, or the time, and read the job again."""
+        done = get_running_loop().create_future()
+        job.wait(wait_ms, lambda: None if done.done() else done.set_result(None))
+        try:
+            await done
+        finally:
+            job.cancel()
+        if job.is_large:
+            await job.read_in_turns(self._turns)
+        # The end of the wait has read a job that is not large.
+        job.bytes_read += passed_bytes(looks)
+
+    def _has_more(self, job: FetchJob, looks: dict[CachedPartition, Look]) -> bool:
+        """Whether a view has records that have not been looked at."""
+        for partition, watch in job.views():
+            look, end = looks.get(partition), end_of(watch, job.limits)
+            if look is None or (look.at < end and end != look.stalled_at):
+                return True
+        return False
+
+    async def _look_at_all(self, job: FetchJob, looks: dict[CachedPartition, Look], spending: Spending) -> None:
+        spending.delay_s = 0.0
+        for partition, watch in job.views():
+            try:
+                await self._look_at(job, partition, watch, looks, spending)
+            except BrokerError as error:
+                looks.pop(partition, None)
+                job.fail(partition, error)
+
+    async def _look_at(
+        self,
+        job: FetchJob,
+        partition: CachedPartition,
+        watch: PartitionWatch,
+        looks: dict[CachedPartition, Look],
+        spending: Spending,
+    ) -> None:
+        """Look at one partition, as far as there is more and the request may."""
+        view, replica, limits = watch.view, watch.replica, job.limits
+        assert view is not None
+        look = looks.get(partition)
+        if look is None or look.leader_epoch != replica.role.leader_epoch:
+            job.bytes_read -= 0 if look is None else look.size
+            looks[partition] = look = Look(
+                view.condition, partition.partition, partition.fetch_offset, replica.role.leader_epoch
+            )
+        while look.at < end_of(watch, limits) and not look.is_full and not spending.is_over:
+            if job.bytes_read >= max(limits.bytes_min, ANSWER_BYTES_ENOUGH):
+                return
+            delay_s = view.throttle.delay_s(self._monotonic(), self._cpu_percent_max())
+            if delay_s:
+                view.throttled += 1
+                spending.delay_s = max(spending.delay_s, delay_s)
+                return
+            before = look.size
+            fetched = replica.read(
+                max(look.at, replica.offsets.log_start) if look.at > look.begin else look.at,
+                min(PIECE_BYTES, LOOK_BYTES_MAX - spending.bytes),
+                at_least_one=True,
+                read_committed=limits.read_committed,
+                leader_epoch=partition.leader_epoch,
+                from_follower=limits.from_follower,
+            )
+            at = look.at
+            room_bytes = min(partition.bytes_max, limits.bytes_max, ANSWER_BYTES_MAX) - job.bytes_read + look.size
+            await self._look_through(view, look, fetched, room_bytes, job.bytes_read == 0, spending)
+            if replica.role.leader_epoch != look.leader_epoch:
+                # The log may have been another's meanwhile.
+                del looks[partition]
+                job.bytes_read -= before
+                return
+            job.bytes_read += look.size - before
+            if look.at == at and not look.is_full:
+                # Nothing is there: compaction left a hole, or retention is about to move the log start.
+                look.stalled_at = end_of(watch, limits)
+                return
+
+    async def _look_through(
+        self, view: View, look: Look, fetched: Fetched, room_bytes: int, at_least_one: bool, spending: Spending
+    ) -> None:
+        """Look through one piece: here if it is small and in memory, else in a thread."""
+        records, aborted = fetched.records, fetched.aborted or ()
+        monotonic, hold = self._monotonic, self._hold
+
+        def work(hold: Hold | None) -> float:
+            began_s = monotonic()
+            data = records.contents() if isinstance(records, FileSlice) else records
+            look.through(data, aborted=aborted, room_bytes=room_bytes, at_least_one=at_least_one, hold=hold)
+            return monotonic() - began_s
+
+        spending.bytes += len(records)
+        seconds = 0.0
+        try:
+            is_light = len(records) <= HEAVY_BYTES and (not isinstance(records, FileSlice) or records.resident())
+            if is_light:
+                try:
+                    seconds = work(None)
+                except TooHeavy:
+                    is_light = False
+            if not is_light:
+                seconds = await get_running_loop().run_in_executor(self._threads, work, hold)
+        except Malformed as error:
+            raise CorruptMessage(str(error)) from None
+        except OSError as error:
+            raise KafkaStorageError(str(error)) from None
+        finally:
+            view.tally.add(look.tally)
+            look.tally = Tally()
+        spending.seconds += seconds
+        view.throttle.worked(seconds)
+
+
+def in_order(look: Look) -> list[AbortedTxn]:
+    """The aborted transactions that a look met, in order of their markers."""
+    return sorted(cast("Iterable[AbortedTxn]", look.aborted.values()), key=attrgetter("last_offset"))
+
+
+def passed_bytes(looks: dict[CachedPartition, Look]) -> int:
+    return sum(look.size for look in looks.values())
+
+
+def end_of(watch: PartitionWatch, limits: FetchLimits) -> Offset:
+    """The end of what the reader may see."""
+    offsets = watch.replica.offsets
+    return offsets.last_stable if limits.read_committed else offsets.high_watermark
