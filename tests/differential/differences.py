@@ -424,6 +424,17 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        title="A topic can remove repeated messages",
+        reason=(
+            "The key `dedupe.window.records` is penstock's own: a record whose header `penstock-msg-id` is known is "
+            "removed when it is produced (docs/queues.md)."
+        ),
+        places=tuple(
+            Place(scenario=f"{family}/*", field="*.configs[dedupe.window.records]", kafka=ABSENT)
+            for family in ("topics", "configs")
+        ),
+    ),
+    Difference(
         title="The records of a compressed batch are not checked by default",
         reason=(
             "Kafka decompresses every batch to check its records. penstock checks the header and the CRC and stores "

@@ -25,6 +25,8 @@ from . import (
     offsets,
     partitions,
     produce,
+    share_acknowledge,
+    share_fetch,
     topics,
     transactions,
     transactions_admin,
@@ -56,6 +58,8 @@ FAMILIES: dict[str, tuple[Scenario, ...]] = {
     "transactions_records": transactions_records.SCENARIOS,
     "transactions_offsets": transactions_offsets.SCENARIOS,
     "transactions_admin": transactions_admin.SCENARIOS,
+    "share_fetch": share_fetch.SCENARIOS,
+    "share_acknowledge": share_acknowledge.SCENARIOS,
     "cluster": cluster.SCENARIOS,
     "features_absent": features_absent.SCENARIOS,
 }
