@@ -94,6 +94,7 @@ class ValidationRules:
         "bytes_max",
         "codec",
         "compact",
+        "dedupe_records",
         "level",
         "log_append_time",
         "plain",
@@ -116,7 +117,10 @@ class ValidationRules:
             self.level = config.compression_zstd_level
         self.trusting = config.compressed_check == "header"
         """Whether only the header of a compressed batch is checked."""
-        self.plain = not self.log_append_time and not self.compact and self.codec == NO_CODEC
+        self.dedupe_records = config.dedupe_window_records
+        self.plain = (
+            not self.log_append_time and not self.compact and self.codec == NO_CODEC and not self.dedupe_records
+        )
         """Whether the settings need no more than `plain_header`."""
 
     def opens(self, codec: int) -> bool:
