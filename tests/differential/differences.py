@@ -424,6 +424,17 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        title="A topic can remove what a group has consumed",
+        reason=(
+            "`cleanup.policy=consume` and its key `consume.group` are penstock's own: records below the committed "
+            "offset of that group are removed, and commits of other groups are refused (docs/queues.md)."
+        ),
+        places=tuple(
+            Place(scenario=f"{family}/*", field="*.configs[consume.group]", kafka=ABSENT)
+            for family in ("topics", "configs")
+        ),
+    ),
+    Difference(
         title="A topic can remove repeated messages",
         reason=(
             "The key `dedupe.window.records` is penstock's own: a record whose header `penstock-msg-id` is known is "

@@ -183,7 +183,9 @@ class ShareReader:
 
     def ack_body(self, *acks: dict[str, Any], **fields: Any) -> Body:
         """Acknowledgements of partition 0."""
-        return share_ack_body(self.group, self.member_id, self.moved(), share_topic(self.topic, part(0, *acks)), **fields)
+        return share_ack_body(
+            self.group, self.member_id, self.moved(), share_topic(self.topic, part(0, *acks)), **fields
+        )
 
     def acknowledge(self, label: str, *acks: dict[str, Any], **fields: Any) -> dict[str, Any]:
         """Record an acknowledgement of the scenario's version."""

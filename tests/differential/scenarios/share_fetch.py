@@ -100,7 +100,9 @@ def partitions_of_a_session(run: Run) -> None:
     reader.fetch("without it", forgotten_topics_data=forgotten)
     reader.fetch("nothing left")
     reader.fetch("with it again", share_topic(topic, 0))
-    reader.fetch("forgets an unknown one", forgotten_topics_data=[{"topic_id": missing(run).topic_id, "partitions": [7]}])
+    reader.fetch(
+        "forgets an unknown one", forgotten_topics_data=[{"topic_id": missing(run).topic_id, "partitions": [7]}]
+    )
 
 
 def unknown_partitions(run: Run) -> None:
@@ -202,7 +204,10 @@ def aborted_transactions(run: Run) -> None:
     who.write(topic, b"committed", b"too")
     who.end(commit=True)
     fill(run, topic, batch(b"plain"))
-    everything, committed = share_group(run, "all"), share_group(run, "committed", share_isolation_level="read_committed")
+    everything, committed = (
+        share_group(run, "all"),
+        share_group(run, "committed", share_isolation_level="read_committed"),
+    )
     reader = share_reader(run, everything, topic)
     reader.open("everything")
     reader = share_reader(run, committed, topic)
