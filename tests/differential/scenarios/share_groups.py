@@ -77,7 +77,7 @@ def members_share_partitions(run: Run) -> None:
     """With fewer partitions than members, a partition is assigned to several."""
     name, topic = group(run), shared_topic(run, partitions=4)
     share_joined(run, name, "m1", topic, partitions=4)
-    second = run.ask("second joins", share_beat(name, "m2", 0, topic.name))
+    second = run.do(*BEAT, share_beat(name, "m2", 0, topic.name))
     first = run.do(*BEAT, share_beat(name, "m1", 0, topic.name))
     parts = [
         sorted(index for part in each["assignment"]["topic_partitions"] for index in part["partitions"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from differential.members import consumer_joined, group
+from differential.members import consumer_joined, coordinated_topic, group
 from differential.requests import fill_numbered, missing
 from differential.script import Body, Run, Topic, scenarios
 from differential.shares import AWAITS, BEAT, LEAVES, REJECT, ack, share_beat, share_group, share_joined, share_reader
@@ -54,7 +54,7 @@ def describe_offsets(run: Run) -> None:
     run.ask("unknown group", offsets_of(run.name("u"), wanted(topic, 0)))
     run.ask("all of an unknown group", offsets_of(run.name("u"), everything=True))
     run.ask("nothing", {"groups": []})
-    other = run.topic("b")
+    other = coordinated_topic(run, "b")
     run.ask("topic that it does not read", offsets_of(name, wanted(other, 0)))
     consumers = group(run, "consumers")
     consumer_joined(run, consumers, "m1", topic.name)
@@ -75,7 +75,7 @@ def alter_offsets(run: Run) -> None:
 
 def alter_wrongly(run: Run) -> None:
     topic, name = read_group(run)
-    other = run.topic("b")
+    other = coordinated_topic(run, "b")
     run.ask("unknown group", altered(run.name("u"), topic, (0, 1)))
     run.ask("empty group name", altered("", topic, (0, 1)))
     run.ask("unknown topic", altered(name, missing(run), (0, 1)))
