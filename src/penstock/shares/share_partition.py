@@ -111,6 +111,7 @@ class Limits(NamedTuple):
     unfinished_max: int
     """Unfinished records in the window before nothing new is handed out."""
     lock_ms: int
+    may_renew: bool = True
 
     @property
     def throttled_from(self) -> int:
@@ -504,6 +505,8 @@ class SharePartition:
             else:
                 for a, b, kind in _runs(bytes(types), max(self.start - first, 0), len(types)):
                     wanted.append((first + a, first + b - 1, kind))
+        if not self.limits.may_renew and any(kind == RENEW for _, _, kind in wanted):
+            raise InvalidRecordState("Renewing acquisition locks is not enabled for the group.")
         queued = len(self._queue)
         for first, last, kind in wanted:
             a, b = first - self.start, last + 1 - self.start

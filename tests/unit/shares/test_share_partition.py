@@ -205,6 +205,14 @@ def test_renewal_moves_the_deadline_of_what_is_renewed_and_writes_nothing() -> N
     assert share.expire(1700) == 2
 
 
+def test_a_group_may_forbid_renewal() -> None:
+    share = partition(limits=LIMITS._replace(may_renew=False))
+    acquire(share, "a", (0, 1))
+    with pytest.raises(InvalidRecordState):
+        acknowledge(share, "a", 0, 1, ACCEPT, RENEW)
+    assert share.begin_write() is None
+
+
 def test_what_a_member_holds_is_released_when_it_leaves_and_uses_an_attempt() -> None:
     share = partition()
     acquire(share, "a", (0, 3))

@@ -240,6 +240,14 @@ class Sharing(RuleBasedStateMachine):
         self.writing = self.share.begin_write()
         for record in self.records.values():
             assert self.writing is not None or record.wanted is None
+        if self.writing is not None:
+            ends = {
+                at: (record.state if record.wanted is None else record.wanted) for at, record in self.records.items()
+            }
+            start = self.writing.start
+            assert all(ends[at] in FINAL for at in ends if at < start)
+            assert ends.get(start) not in FINAL
+            assert self.writing.delivery_complete_count == sum(at >= start and end in FINAL for at, end in ends.items())
 
     @precondition(lambda self: self.writing is not None)
     @rule()
@@ -255,8 +263,6 @@ class Sharing(RuleBasedStateMachine):
             if record.state == ACKNOWLEDGED:
                 self.accepted.add(at)
         self.advance()
-        finals = [record.state in FINAL for at, record in self.records.items() if at >= write.start]
-        assert write.delivery_complete_count <= sum(finals)
 
     @precondition(lambda self: self.writing is not None)
     @rule(committed=st.booleans())
