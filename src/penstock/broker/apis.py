@@ -25,6 +25,7 @@ from penstock.api.producer_ids import ProducerIdentities
 from penstock.api.quotas import ClientQuotas
 from penstock.api.redirects import Redirects
 from penstock.api.registry import Api
+from penstock.api.share_states import ShareStates
 from penstock.api.topics import Topics
 from penstock.api.topics_describe import TopicsDescribe
 from penstock.api.topics_records import TopicsRecords
@@ -124,8 +125,10 @@ def of_coordinators(parts: Parts, verification: TxnVerification) -> tuple[Family
             config=live,
             groups=groups,
             transactions=transactions,
+            shares=parts.share_states,
             internal=parts.internal_topics,
         ),
+        ShareStates(coordinators=parts.share_states, turns=parts.turns),
         Groups(coordinators=groups, turns=parts.turns),
         GroupOffsets(coordinators=groups, image=image, turns=parts.turns),
         ConsumerGroups(coordinators=groups, config=live, turns=parts.turns),

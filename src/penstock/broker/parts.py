@@ -11,7 +11,7 @@ import penstock
 from penstock.config.broker import BrokerConfig
 from penstock.controller.controller import Controller
 from penstock.controller.deletions import Deletions
-from penstock.controller.internal_topics import InternalTopics
+from penstock.controller.internal_topics import InternalTopics, ShareStateTopic
 from penstock.controller.producer_ids import ProducerIds
 from penstock.groups.service import GroupCoordinatorService
 from penstock.maintenance.moves import Moving
@@ -21,6 +21,7 @@ from penstock.metadata.image import ImageDelta
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.store import MetadataStore
 from penstock.model.clock import Clock, Randomness, monotonic_ms
+from penstock.model.cluster_versions import SHARE_GROUPS
 from penstock.model.ids import BrokerId, TopicId, TopicPartition
 from penstock.model.threads import Threads
 from penstock.model.timers import Timers
@@ -48,6 +49,8 @@ from penstock.replication.redirects import Redirects
 from penstock.replication.request_versions import sent_versions
 from penstock.replication.shutdown import ControlledShutdown
 from penstock.replication.tasks import Tasks
+from penstock.shares.state.routing import RemoteStates, RoutedPersister
+from penstock.shares.state.service import ShareCoordinatorService
 from penstock.storage.directories import LogDirectory
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.store import LogStore
@@ -103,6 +106,8 @@ class Parts:
     fetches: Fetches
     groups: GroupCoordinatorService
     transactions: TxnCoordinatorService
+    share_states: ShareCoordinatorService
+    share_persister: RoutedPersister
     markers: MarkerLog
     redirects: Redirects
     verifier: RoutedVerifier
@@ -126,11 +131,14 @@ class Parts:
         ground.catalog.listen(self._follow_brokers)
         self.groups.start()
         self.transactions.start()
+        self.share_states.start()
         ground.catalog.listen(self.groups.follow)
         ground.catalog.listen(self.transactions.follow)
+        ground.catalog.listen(self.share_states.follow)
         cluster.on_roles_changed = self._follow_roles
         ground.live.listen(lambda _, after: self.replicas.reconfigure_all(after))
         ground.live.listen(lambda _, after: self.groups.reconfigure(after))
+        ground.live.listen(lambda _, after: self.share_states.reconfigure(after))
 
     def _follow_brokers(self, delta: ImageDelta) -> None:
         if delta.brokers:
@@ -140,6 +148,7 @@ class Parts:
         self.fetchers.roles_changed(changed)
         self.groups.follow_roles(changed)
         self.transactions.follow_roles(changed)
+        self.share_states.follow_roles(changed)
 
     def went_offline(self, directory: LogDirectory) -> None:
         """Stop serving partitions of a log directory that failed."""
@@ -147,6 +156,7 @@ class Parts:
         # Not at once: it may be a coordinator's own write that has just failed.
         self.loop.call_soon(self.groups.end_offline)
         self.loop.call_soon(self.transactions.end_offline)
+        self.loop.call_soon(self.share_states.end_offline)
 
     def background(self) -> tuple[Coroutine[Any, Any, None], ...]:
         return (
@@ -154,6 +164,7 @@ class Parts:
             self.moving.run(),
             self.groups.run(),
             self.transactions.run(),
+            self.share_states.run(),
             self.deletions.run(),
             self.tasks.run(),
             self.isr.run(),
@@ -165,6 +176,7 @@ class Parts:
         self.tasks.close()
         self.peers.close()
         self.transactions.close()
+        self.share_states.close()
         self.groups.close()
         self.timers.close()
         self.replicas.close()
@@ -184,6 +196,16 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
     client = make_controller_client(ground, controller, peers, requests)
     replicas = make_replicas(ground, loop, turns, flushes)
     controller.ask_log_ends = make_log_ends(ground, replicas, peers).ask
+    internal_topics = InternalTopics(
+        controller=client,
+        config=ground.settings,
+        alone=ground.alone,
+        log=ground.log.bind(part="internal_topics"),
+    )
+    share_states = make_share_states(ground, replicas, timers)
+    share_persister = make_share_persister(
+        ground, loop, share_states, ShareStateTopic(internal_topics, tasks.spawn), peers, timers
+    )
     groups = make_groups(ground, replicas, timers)
     redirects = make_redirects(ground, replicas, peers, client, tasks)
     markers = MarkerLog(replicas=replicas, groups=groups, clock=ground.clock, redirects=redirects)
@@ -209,6 +231,8 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         fetches=make_fetches(ground, replicas, timers),
         groups=groups,
         transactions=transactions,
+        share_states=share_states,
+        share_persister=share_persister,
         markers=markers,
         redirects=redirects,
         verifier=RoutedVerifier(
@@ -218,12 +242,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
             remote=RemoteVerifier(peers=peers, call_soon=loop.call_soon, timeout_ms=request_timeout_ms(ground)),
         ),
         producer_ids=producer_ids,
-        internal_topics=InternalTopics(
-            controller=client,
-            config=ground.settings,
-            alone=ground.alone,
-            log=ground.log.bind(part="internal_topics"),
-        ),
+        internal_topics=internal_topics,
         deletions=make_deletions(ground, loop, metadata),
     )
 
@@ -462,4 +481,42 @@ def make_transactions(
             remote=RemoteMarkers(peers=peers, call_soon=loop.call_soon, timeout_ms=request_timeout_ms(ground)),
         ),
         take_producer_id=producer_ids.next_at_hand,
+    )
+
+
+def make_share_states(ground: Ground, replicas: Replicas, timers: Timers) -> ShareCoordinatorService:
+    return ShareCoordinatorService(
+        replicas=replicas,
+        logs=ground.logs,
+        image=ground.catalog.image,
+        config=ground.settings,
+        clock=ground.clock,
+        timers=timers,
+        threads=ground.threads.executor,
+        log=ground.log.bind(part="shares"),
+        counters=ground.storage_counters,
+    )
+
+
+def make_share_persister(
+    ground: Ground,
+    loop: asyncio.AbstractEventLoop,
+    coordinators: ShareCoordinatorService,
+    topic: ShareStateTopic,
+    peers: Peers,
+    timers: Timers,
+) -> RoutedPersister:
+    return RoutedPersister(
+        broker_id=BrokerId(ground.settings().broker_id),
+        image=ground.catalog.image,
+        coordinators=coordinators,
+        topic=topic,
+        remote=RemoteStates(
+            peers=peers,
+            call_soon=loop.call_soon,
+            timeout_ms=request_timeout_ms(ground),
+            serves=lambda: ground.catalog.image.level >= SHARE_GROUPS,
+        ),
+        timers=timers,
+        monotonic=ground.clock.monotonic,
     )

@@ -36,6 +36,9 @@ COMPACT_PARTITIONS = 2
 DRAINED_PARTITIONS = 3
 """From here on, partitions may be drained into others, and their leaders hand batches to other brokers."""
 
+SHARE_GROUPS = 4
+"""From here on, groups may be share groups, and brokers ask each other for share state."""
+
 LEVELS: Mapping[int, Level] = MappingProxyType(
     {
         FIRST: Level(adds="the cluster as it was before it had versions", one_way=False),
@@ -47,6 +50,7 @@ LEVELS: Mapping[int, Level] = MappingProxyType(
             adds="topics that write to fewer of their partitions (penstock topic shrink)",
             one_way=True,
         ),
+        SHARE_GROUPS: Level(adds="share groups, for queues", one_way=True),
     }
 )
 

@@ -56,6 +56,8 @@ class Purpose(Enum):
     """Of drained partitions to the ones they are drained into: batches and markers, in the order of their numbers."""
     MARKERS = "markers"
     """Apart from other requests of transactions: a marker waits until its partition has committed it."""
+    SHARES = "shares"
+    """Reads and writes of share state: each waits until the coordinator has committed it."""
 
 
 class PeerUnavailable(Exception):

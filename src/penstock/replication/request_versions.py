@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
-from penstock.model.cluster_versions import DRAINED_PARTITIONS, FIRST
+from penstock.model.cluster_versions import DRAINED_PARTITIONS, FIRST, SHARE_GROUPS
 
 SENT: Mapping[int, Mapping[int, int]] = MappingProxyType(
     {
@@ -27,6 +27,13 @@ SENT: Mapping[int, Mapping[int, int]] = MappingProxyType(
         },
         DRAINED_PARTITIONS: {
             20552: 0,  # Redirect
+        },
+        SHARE_GROUPS: {
+            83: 0,  # InitializeShareGroupState
+            84: 0,  # ReadShareGroupState
+            85: 1,  # WriteShareGroupState
+            86: 0,  # DeleteShareGroupState
+            87: 1,  # ReadShareGroupStateSummary
         },
     }
 )

@@ -1,6 +1,7 @@
 """The share coordinator's shard: fencing, merging, snapshots, and what survives of it."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -216,6 +217,6 @@ def test_merged_ranges_hold_the_latest_state_of_every_offset(steps: list[tuple[S
             model[offset] = before if before is not None and rank(before) > rank(added) else added
     ranges = list(merged)
     assert of_offsets(ranges) == {offset: each[2:] for offset, each in model.items() if offset >= start}
-    for before, after in zip(ranges, ranges[1:], strict=False):
+    for before, after in pairwise(ranges):
         assert before.last < after.first
         assert before.last + 1 < after.first or before[2:] != after[2:], "neighbours that touch differ"

@@ -51,9 +51,10 @@ class DeleteState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSummary:
-    """Where a share partition is; fences no leader."""
+    """Where a share partition is; fences no leader, whatever the leader epoch."""
 
     key: ShareKey
+    leader_epoch: int = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
