@@ -128,7 +128,7 @@ def unknown_topic(run: Run) -> None:
 
 def members_that_leave(run: Run) -> None:
     """What a member held when it left is released; its session ends with its membership."""
-    topic, reader = filled(run)
+    _, reader = filled(run)
     reader.opened()
     run.do(*BEAT, share_beat(reader.group, "m1", LEAVES))
     reader.acknowledge("after it left", ack(0))
