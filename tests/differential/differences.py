@@ -33,6 +33,9 @@ returns in the order of a hash table are compared as sets.
 """
 
 
+POLICIES = "String must be one of: compact, delete"
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Fields of responses; a star in `scenario` or `field` stands for any text.
@@ -429,9 +432,24 @@ DIFFERENCES: tuple[Difference, ...] = (
             "`cleanup.policy=consume` and its key `consume.group` are penstock's own: records below the committed "
             "offset of that group are removed, and commits of other groups are refused (docs/queues.md)."
         ),
-        places=tuple(
-            Place(scenario=f"{family}/*", field="*.configs[consume.group]", kafka=ABSENT)
-            for family in ("topics", "configs")
+        places=(
+            *(
+                Place(scenario=f"{family}/*", field="*.configs[consume.group]", kafka=ABSENT)
+                for family in ("topics", "configs")
+            ),
+            *(
+                Place(
+                    scenario=scenario,
+                    field="*.error_message",
+                    kafka=f"Invalid value {value} for configuration cleanup.policy: {POLICIES}",
+                    penstock=f"Invalid value {value} for configuration cleanup.policy: {POLICIES}, consume",
+                )
+                for scenario, value in (
+                    ("topics/bad_configs", "shred"),
+                    ("configs_change/appended_and_subtracted", "shred"),
+                    ("configs_change/steps_wrongly", "soon"),
+                )
+            ),
         ),
     ),
     Difference(

@@ -13,6 +13,7 @@ from penstock.controller.controller import Controller
 from penstock.controller.deletions import Deletions
 from penstock.controller.internal_topics import InternalTopics, ShareStateTopic
 from penstock.controller.producer_ids import ProducerIds
+from penstock.groups.consumed_records import ConsumedRecords
 from penstock.groups.service import GroupCoordinatorService
 from penstock.maintenance.moves import Moving
 from penstock.maintenance.schedule import Maintenance
@@ -105,6 +106,7 @@ class Parts:
     moving: Moving
     fetches: Fetches
     groups: GroupCoordinatorService
+    consumed: ConsumedRecords
     transactions: TxnCoordinatorService
     share_states: ShareCoordinatorService
     share_persister: RoutedPersister
@@ -163,6 +165,7 @@ class Parts:
             self.maintenance.run(),
             self.moving.run(),
             self.groups.run(),
+            self.consumed.run(),
             self.transactions.run(),
             self.share_states.run(),
             self.deletions.run(),
@@ -230,6 +233,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         moving=make_moving(ground, replicas),
         fetches=make_fetches(ground, replicas, timers),
         groups=groups,
+        consumed=make_consumed(ground, replicas, groups, peers),
         transactions=transactions,
         share_states=share_states,
         share_persister=share_persister,
@@ -452,6 +456,19 @@ def make_groups(ground: Ground, replicas: Replicas, timers: Timers) -> GroupCoor
         threads=ground.threads.executor,
         log=ground.log.bind(part="groups"),
         counters=ground.storage_counters,
+    )
+
+
+def make_consumed(ground: Ground, replicas: Replicas, groups: GroupCoordinatorService, peers: Peers) -> ConsumedRecords:
+    return ConsumedRecords(
+        broker_id=BrokerId(ground.settings().broker_id),
+        replicas=replicas,
+        image=ground.catalog.image,
+        coordinators=groups,
+        peers=peers,
+        interval_ms=lambda: ground.settings().log_consume_check_interval_ms,
+        timeout_ms=request_timeout_ms(ground),
+        log=ground.log.bind(part="groups"),
     )
 
 

@@ -16,7 +16,9 @@ HOUR_MS = 60 * MINUTE_MS
 RETENTION_HOURS_DEFAULT = 14 * 24
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
-CLEANUP_POLICIES = ("compact", "delete")
+CLEANUP_POLICIES = ("compact", "delete", "consume")
+CONSUME = "consume"
+CONSUME_GROUP = "consume.group"
 FLUSH_POLICIES = ("os", "group")
 COMPRESSED_CHECKS = ("header", "records")
 PARTITIONS_ACTIVE = "partitions.active"
@@ -55,7 +57,15 @@ class TopicConfig:
         choices=CLEANUP_POLICIES,
         as_set=True,
         synonyms=of("log.cleanup.policy"),
-        doc="How old records are removed: by age and size (delete), by newer records of a key (compact), or both.",
+        doc="How old records are removed: by age and size (delete), by newer records of a key (compact), or both; or "
+        "as soon as consume.group has consumed them (consume), which may be combined with delete.",
+    )
+    consume_group: str = key(
+        CONSUME_GROUP,
+        "",
+        Kind.STRING,
+        doc="The group that cleanup.policy=consume follows: records below its committed offset are removed, and other "
+        "groups cannot commit offsets of the topic.",
     )
     compression_gzip_level: int = key(
         "compression.gzip.level",
@@ -393,14 +403,29 @@ def check_topic_configs(overrides: Mapping[str, str], broker: "BrokerConfig") ->
         )
     if config.dedupe_window_records and "compact" in config.cleanup_policy:
         raise InvalidConfig(
-            "dedupe.window.records needs a cleanup.policy without compact: compaction removes the ids that a new leader "
+            "dedupe.window.records needs a cleanup.policy without compact: compaction removes ids which a new leader "
             "has to find in the log"
         )
+    check_consume(config)
     if config.remote_storage_enable:
         raise InvalidConfig(
             "Tiered Storage functionality is disabled in the broker. "
             "Topic cannot be configured with remote log storage."
         )
+
+
+def check_consume(config: TopicConfig) -> None:
+    """Raise `InvalidConfig` where a policy and the group that it follows contradict each other."""
+    if CONSUME not in config.cleanup_policy:
+        if config.consume_group:
+            raise InvalidConfig(f"{CONSUME_GROUP} needs cleanup.policy=consume")
+        return
+    if not config.consume_group:
+        raise InvalidConfig(
+            f"cleanup.policy=consume needs {CONSUME_GROUP}, the group whose consumed records are removed"
+        )
+    if "compact" in config.cleanup_policy:
+        raise InvalidConfig("cleanup.policy=consume cannot be combined with compact: both decide what a key has left")
 
 
 def topic_defaults(broker: "BrokerConfig") -> TopicConfig:

@@ -14,6 +14,7 @@ from penstock.config.log import TOPIC_KEYS, check_topic_configs
 from penstock.controller.brokers import partition_writes
 from penstock.controller.draining import check_draining
 from penstock.controller.plan import Plan, PlanStep, storable
+from penstock.controller.queue_settings import check_queue_settings
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (
@@ -163,6 +164,7 @@ def plan_topic(
     if after == topic.configs:
         return None, after
     check_draining(topic, after, config, image.level)
+    check_queue_settings(after, topic.configs, image.level)
     data = storable(pack_topic(replace(topic, configs=after)))
     return Set(topic_path(topic.name), data, topic.version), after
 

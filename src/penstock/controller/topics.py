@@ -9,6 +9,7 @@ from penstock.controller.cordons import check_not_cordoned, open_brokers
 from penstock.controller.draining import active_partitions, is_draining
 from penstock.controller.placement import place
 from penstock.controller.plan import Plan, PlanStep, storable
+from penstock.controller.queue_settings import check_queue_settings
 from penstock.metadata.image import MetadataImage, collision_key
 from penstock.metadata.operations import Create, Delete, Operation, Set
 from penstock.metadata.records import (
@@ -153,6 +154,7 @@ def check_new_name(image: MetadataImage, name: str) -> None:
 def design(image: MetadataImage, topic: NewTopic, *, config: BrokerConfig, topic_id: TopicId, first: int) -> TopicState:
     """The new topic; raises why it is invalid."""
     configs = checked_configs(topic, config)
+    check_queue_settings(configs, {}, image.level)
     if topic.assignments:
         replicas = assigned(image, topic)
     else:

@@ -20,7 +20,7 @@ REFUSALS = [
     ("retention.ms", "99999999999999999999", "Not a number of type LONG"),
     ("segment.bytes", "99999999999", "Not a number of type INT"),
     ("segment.bytes", "100", "Value must be at least 1048576"),
-    ("cleanup.policy", "x", "String must be one of: compact, delete"),
+    ("cleanup.policy", "x", "String must be one of: compact, delete, consume"),
     ("cleanup.policy", "Delete", "String must be one of: compact, delete"),
     ("compression.type", "GZIP", "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
     ("compression.gzip.level", "0", "Value must be between 1 and 9 or equal to -1"),
