@@ -25,6 +25,7 @@ from penstock.api.producer_ids import ProducerIdentities
 from penstock.api.quotas import ClientQuotas
 from penstock.api.redirects import Redirects
 from penstock.api.registry import Api
+from penstock.api.share_fetch import ShareFetch
 from penstock.api.share_states import ShareStates
 from penstock.api.topics import Topics
 from penstock.api.topics_describe import TopicsDescribe
@@ -34,6 +35,7 @@ from penstock.api.transactions import Transactions
 from penstock.api.txn_admin import TxnAdmin
 from penstock.api.txn_verification import TxnVerification
 from penstock.broker.parts import Parts
+from penstock.model.cluster_versions import SHARE_GROUPS
 
 
 class Family(Protocol):
@@ -93,6 +95,17 @@ def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...
             traffic=ground.traffic,
             turns=parts.turns,
             hints=hints,
+        ),
+        ShareFetch(
+            fetches=parts.share_fetches,
+            sessions=parts.share_sessions,
+            timers=parts.timers,
+            hints=hints,
+            quotas=ground.quotas,
+            traffic=ground.traffic,
+            bytes_max=lambda: ground.settings().fetch_max_bytes,
+            sessions_max=lambda: ground.settings().group_share_max_share_sessions,
+            is_enabled=lambda: ground.catalog.image.level >= SHARE_GROUPS,
         ),
         Offsets(replicas=parts.replicas, threads=ground.threads.executor, turns=parts.turns),
         TopicsRecords(replicas=parts.replicas, timers=parts.timers, turns=parts.turns),

@@ -50,6 +50,10 @@ from penstock.replication.redirects import Redirects
 from penstock.replication.request_versions import sent_versions
 from penstock.replication.shutdown import ControlledShutdown
 from penstock.replication.tasks import Tasks
+from penstock.shares.fetch import ShareFetches
+from penstock.shares.leader import LedSharePartitions
+from penstock.shares.sessions import ShareSessions
+from penstock.shares.settings import GroupSettings
 from penstock.shares.state.routing import RemoteStates, RoutedPersister
 from penstock.shares.state.service import ShareCoordinatorService
 from penstock.storage.directories import LogDirectory
@@ -110,6 +114,8 @@ class Parts:
     transactions: TxnCoordinatorService
     share_states: ShareCoordinatorService
     share_persister: RoutedPersister
+    share_sessions: ShareSessions
+    share_fetches: ShareFetches
     markers: MarkerLog
     redirects: Redirects
     verifier: RoutedVerifier
@@ -209,6 +215,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
     share_persister = make_share_persister(
         ground, loop, share_states, ShareStateTopic(internal_topics, tasks.spawn), peers, timers
     )
+    share_sessions = ShareSessions()
     groups = make_groups(ground, replicas, timers)
     redirects = make_redirects(ground, replicas, peers, client, tasks)
     markers = MarkerLog(replicas=replicas, groups=groups, clock=ground.clock, redirects=redirects)
@@ -237,6 +244,8 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         transactions=transactions,
         share_states=share_states,
         share_persister=share_persister,
+        share_sessions=share_sessions,
+        share_fetches=make_share_fetches(ground, loop, replicas, timers, tasks, share_persister, share_sessions),
         markers=markers,
         redirects=redirects,
         verifier=RoutedVerifier(
@@ -513,6 +522,30 @@ def make_share_states(ground: Ground, replicas: Replicas, timers: Timers) -> Sha
         log=ground.log.bind(part="shares"),
         counters=ground.storage_counters,
     )
+
+
+def make_share_fetches(
+    ground: Ground,
+    loop: asyncio.AbstractEventLoop,
+    replicas: Replicas,
+    timers: Timers,
+    tasks: Tasks,
+    persister: RoutedPersister,
+    sessions: ShareSessions,
+) -> ShareFetches:
+    led = LedSharePartitions(
+        replicas=replicas,
+        persister=persister,
+        settings=GroupSettings(ground.catalog.image.group_configs, ground.settings),
+        timers=timers,
+        threads=ground.threads.executor,
+        spawn=tasks.spawn,
+        now_ms=lambda: monotonic_ms(ground.clock),
+        now_wall_ms=ground.clock.now_ms,
+        has_sessions=sessions.of_group.__contains__,
+        log=ground.log.bind(part="shares"),
+    )
+    return ShareFetches(led=led, timers=timers, threads=ground.threads.executor, loop=loop)
 
 
 def make_share_persister(

@@ -338,6 +338,7 @@ class SharePartition:
                     first,
                     min(position, window_end),
                     now_ms,
+                    batch_records=position - base,
                     records_max=records_max - count if records_exact else None,
                     is_first=not taken,
                 )
@@ -367,7 +368,15 @@ class SharePartition:
         return taken
 
     def _acquire_again(
-        self, member: str, first: int, until: int, now_ms: int, *, records_max: int | None, is_first: bool
+        self,
+        member: str,
+        first: int,
+        until: int,
+        now_ms: int,
+        *,
+        batch_records: int,
+        records_max: int | None,
+        is_first: bool,
     ) -> tuple[list[Acquired], bool]:
         """What of [first, until) in the window a member gets, and whether nothing may follow it in the response."""
         taken: list[Acquired] = []
@@ -378,7 +387,7 @@ class SharePartition:
                 if is_throttled:
                     if taken or not is_first:
                         return taken, True
-                    many = self._few(many, deliveries)
+                    many = min(many, self._few(batch_records, deliveries))
                 if records_max is not None:
                     many = min(many, records_max)
                     records_max -= many
@@ -394,12 +403,12 @@ class SharePartition:
             taken.append(Acquired(first, until - 1, 1))
             self._extend(until - self.end, ACQUIRED, 1)
 
-    def _few(self, many: int, deliveries: int) -> int:
-        """How many records with so many deliveries go out together: half, then a quarter, at last one alone."""
+    def _few(self, batch_records: int, deliveries: int) -> int:
+        """How many records with so many deliveries go out together: half a batch, then a quarter, at last one alone."""
         limits = self.limits
         if deliveries >= limits.deliveries_max - 1:
             return 1
-        return max(1, many >> (deliveries - limits.throttled_from + 1))
+        return max(1, batch_records >> (deliveries - limits.throttled_from + 1))
 
     def _fits(self, last: int) -> bool:
         """Whether the window may reach so far; an empty one may reach anywhere."""
@@ -494,7 +503,7 @@ class SharePartition:
         beyond = -1
         for first, last, types in ranges:
             if first < beyond:
-                raise InvalidRecordState("The offset cannot be acknowledged twice.")
+                raise InvalidRecordState("The offset cannot be acknowledged. The offset is not acquired.")
             beyond = last + 1
             if last < self.start:
                 # Finished by a log start that moved, or removed by retention: as good as acknowledged.
@@ -523,7 +532,8 @@ class SharePartition:
         if not self._state:
             raise InvalidRecordState("Batch record not found. The request batch offsets are not found in the cache.")
         if last >= self.end:
-            raise InvalidRequest("Batch record not found. The last offset in request is past acquired records.")
+            which = "first" if first >= self.end else "last"
+            raise InvalidRequest(f"Batch record not found. The {which} offset in request is past acquired records.")
         a, b = max(first - self.start, 0), last + 1 - self.start
         if self._state.count(ACQUIRED, a, b) != b - a:
             raise InvalidRecordState("The batch cannot be acknowledged. The batch is not in the acquired state.")
