@@ -53,7 +53,9 @@ class ShareStates:
 
     @in_turns
     async def _carry_out(self, context: RequestContext, exchange: Exchange, request: Any) -> Eventual[Any]:
-        """Submit every command, and respond when all have results."""
+        """Submit every command, and respond when all have results; a request without a group gets none."""
+        if not request.group_id:
+            return exchange.response(results=[])
         results: list[Eventual[Result]] = []
         for command in exchange.commands_of(request):
             results.append(self._submit(command))
