@@ -133,27 +133,39 @@ def read_shared(
     return moved(float(read), float(sum(figures[1] for figures in each)), max(seconds, 1e-3))
 
 
-def latency_shared(bootstrap: str, group: str, topic: str, *, rate: int, seconds: float) -> dict[str, float]:
-    """From a record's production to its delivery to a share consumer, at a steady rate: producer and consumer here."""
+def produce_steadily(bootstrap: str, topic: str, rate: int, stopping: Any) -> None:
+    """Produce records that say when they were produced, at a steady rate, until told to stop."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "1"})
-    waits: list[float] = []
-    with consumer_of(bootstrap, group, topic, explicit=False) as consumer:
-        next_at = time.monotonic()
-        begin = next_at + READ_SECONDS_MAX
-        while time.monotonic() < begin + seconds:
-            now = time.monotonic()
-            while next_at <= now:
-                producer.produce(topic, f"{next_at:.6f}".encode().ljust(100, b"."))
-                next_at += 1.0 / rate
-            producer.poll(0)
-            for message in consumer.poll(max(0.0, min(0.001, next_at - time.monotonic()))):
-                arrived = time.monotonic()
-                produced = float(message.value().rstrip(b"."))
-                begin = min(begin, arrived + WARM_UP_SECONDS)
-                if produced >= begin:
-                    waits.append(arrived - produced)
-        consumer.commit_sync(READ_SECONDS_MAX)
+    next_at = time.monotonic()
+    while not stopping.is_set():
+        now = time.monotonic()
+        while next_at <= now:
+            producer.produce(topic, f"{next_at:.6f}".encode().ljust(100, b"."))
+            next_at += 1.0 / rate
+        producer.poll(max(0.0, next_at - time.monotonic()))
     producer.flush()
+
+
+def latency_shared(bootstrap: str, group: str, topic: str, *, rate: int, seconds: float) -> dict[str, float]:
+    """From a record's production, by a process of its own, to its delivery to a share consumer."""
+    waits: list[float] = []
+    stopping = SPAWNED.Event()
+    process = SPAWNED.Process(target=produce_steadily, args=(bootstrap, topic, rate, stopping))
+    process.start()
+    try:
+        with consumer_of(bootstrap, group, topic, explicit=False) as consumer:
+            begin = time.monotonic() + READ_SECONDS_MAX
+            while time.monotonic() < begin + seconds:
+                for message in consumer.poll(POLL_SECONDS):
+                    arrived = time.monotonic()
+                    produced = float(message.value().rstrip(b"."))
+                    begin = min(begin, arrived + WARM_UP_SECONDS)
+                    if produced >= begin:
+                        waits.append(arrived - produced)
+            consumer.commit_sync(READ_SECONDS_MAX)
+    finally:
+        stopping.set()
+        process.join()
     if not waits:
         raise LoadFailed(f"no share consumer read what was produced to {topic}")
     waits.sort()
