@@ -427,6 +427,23 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        title="Share groups have dead letters",
+        reason=(
+            "The keys `errors.deadletterqueue.*` of groups and topics have the names and meanings of Kafka 4.4, which "
+            "4.3.1 does not have; copies have their record's key and value by default (docs/queues.md)."
+        ),
+        places=(
+            *(
+                Place(scenario=f"{family}/*", field="*.configs[errors.deadletterqueue.group.enable]", kafka=ABSENT)
+                for family in ("topics", "configs")
+            ),
+            *(
+                Place(scenario="configs/*", field=f"*.configs[errors.deadletterqueue.{key}]", kafka=ABSENT)
+                for key in ("topic.name", "copy.record.enable", "topic.name.prefix")
+            ),
+        ),
+    ),
+    Difference(
         title="A topic can remove what a group has consumed",
         reason=(
             "`cleanup.policy=consume` and its key `consume.group` are penstock's own: records below the committed "

@@ -50,6 +50,7 @@ from penstock.replication.redirects import Redirects
 from penstock.replication.request_versions import sent_versions
 from penstock.replication.shutdown import ControlledShutdown
 from penstock.replication.tasks import Tasks
+from penstock.shares.dead_letters import DeadLetters
 from penstock.shares.fetch import ShareFetches
 from penstock.shares.leader import LedSharePartitions
 from penstock.shares.sessions import ShareSessions
@@ -245,7 +246,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         share_states=share_states,
         share_persister=share_persister,
         share_sessions=share_sessions,
-        share_fetches=make_share_fetches(ground, loop, replicas, timers, tasks, share_persister, share_sessions),
+        share_fetches=make_share_fetches(ground, loop, replicas, timers, tasks, peers, share_persister, share_sessions),
         markers=markers,
         redirects=redirects,
         verifier=RoutedVerifier(
@@ -530,10 +531,24 @@ def make_share_fetches(
     replicas: Replicas,
     timers: Timers,
     tasks: Tasks,
+    peers: Peers,
     persister: RoutedPersister,
     sessions: ShareSessions,
 ) -> ShareFetches:
+    dead_letters = DeadLetters(
+        broker_id=BrokerId(ground.settings().broker_id),
+        image=ground.catalog.image,
+        replicas=replicas,
+        peers=peers,
+        timers=timers,
+        threads=ground.threads.executor,
+        clock=ground.clock,
+        spawn=tasks.spawn,
+        timeout_ms=request_timeout_ms(ground),
+        log=ground.log.bind(part="shares"),
+    )
     led = LedSharePartitions(
+        dead_letters=dead_letters,
         replicas=replicas,
         persister=persister,
         settings=GroupSettings(ground.catalog.image.group_configs, ground.settings),

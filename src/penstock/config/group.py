@@ -236,6 +236,12 @@ class GroupKeys:
         minimum=0,
         doc="Upper bound of a group's own interval.",
     )
+    errors_deadletterqueue_topic_name_prefix: str = key(
+        "errors.deadletterqueue.topic.name.prefix",
+        "dlq.",
+        Kind.STRING,
+        doc="How the names of the dead-letter topics of share groups begin.",
+    )
     share_coordinator_state_topic_num_partitions: int = key(
         "share.coordinator.state.topic.num.partitions",
         50,

@@ -10,6 +10,7 @@ from penstock.config.key import Kind, Synonym, attribute_of, key, keys_of
 from penstock.model.generated_errors import InvalidConfig
 
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 OFFSET_RESETS = ("latest", "earliest")
 DURATION = re.compile(r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?", re.IGNORECASE)
 
@@ -75,6 +76,18 @@ class GroupConfig:
         minimum=1,
         synonyms=of("share.heartbeat.interval.ms"),
         doc="Interval between a member's heartbeats.",
+    )
+    errors_deadletterqueue_topic_name: str = key(
+        DEAD_LETTER_TOPIC,
+        "",
+        Kind.STRING,
+        doc="The topic to which a share group copies records that are rejected, or delivered too often; empty: none.",
+    )
+    errors_deadletterqueue_copy_record_enable: bool = key(
+        "errors.deadletterqueue.copy.record.enable",
+        True,
+        Kind.BOOLEAN,
+        doc="Whether a dead letter has the key, value and headers of its record; else only where that is.",
     )
     share_isolation_level: str = key(
         "share.isolation.level",
@@ -195,6 +208,11 @@ def check_group_configs(settings: Mapping[str, str], broker: BrokerConfig) -> No
         if name not in GROUP_KEYS:
             raise InvalidConfig(f"Unknown group config name: {name}")
     values = {name: GROUP_KEYS[name].read(text) for name, text in settings.items()}
+    prefix = broker.errors_deadletterqueue_topic_name_prefix
+    if values.get(DEAD_LETTER_TOPIC) and not str(values[DEAD_LETTER_TOPIC]).startswith(prefix):
+        raise GROUP_KEYS[DEAD_LETTER_TOPIC].refuse(
+            values[DEAD_LETTER_TOPIC], f"its name must begin with errors.deadletterqueue.topic.name.prefix, '{prefix}'"
+        )
     reset = values.get("share.auto.offset.reset", OFFSET_RESETS[0])
     if reset not in OFFSET_RESETS and not DURATION.fullmatch(str(reset)):
         raise GROUP_KEYS["share.auto.offset.reset"].refuse(

@@ -120,6 +120,12 @@ class TopicConfig:
         synonyms=of("log.cleaner.delete.retention.ms"),
         doc="How long compaction keeps a tombstone, so that consumers that read from the start still see it.",
     )
+    errors_deadletterqueue_group_enable: bool = key(
+        "errors.deadletterqueue.group.enable",
+        False,
+        Kind.BOOLEAN,
+        doc="Whether share groups may copy to this topic what they give up (errors.deadletterqueue.topic.name).",
+    )
     file_delete_delay_ms: int = key(
         "file.delete.delay.ms",
         MINUTE_MS,

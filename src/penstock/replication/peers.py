@@ -54,6 +54,8 @@ class Purpose(Enum):
     QUERIES = "queries"
     REDIRECTS = "redirects"
     """Of drained partitions to the ones they are drained into: batches and markers, in the order of their numbers."""
+    DEAD_LETTERS = "dead letters"
+    """Records that share groups give up: each batch waits until its partition has committed it."""
     MARKERS = "markers"
     """Apart from other requests of transactions: a marker waits until its partition has committed it."""
     SHARES = "shares"

@@ -29,6 +29,7 @@ SENT: Mapping[int, Mapping[int, int]] = MappingProxyType(
             20552: 0,  # Redirect
         },
         SHARE_GROUPS: {
+            0: 13,  # Produce
             9: 10,  # OffsetFetch
             83: 0,  # InitializeShareGroupState
             84: 0,  # ReadShareGroupState

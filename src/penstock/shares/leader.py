@@ -35,10 +35,12 @@ from penstock.observe.log import Logger
 from penstock.partition.leader import Leader
 from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
+from penstock.shares.dead_letters import DeadLetters, reason_of
+from penstock.shares.letters import Cause
 from penstock.shares.persister import UNINITIALIZED_OFFSET, SharePartitionState, SharePersister
 from penstock.shares.sessions import SharedPartition
 from penstock.shares.settings import GroupSettings, ShareSettings
-from penstock.shares.share_partition import Acknowledged, Acquired, ReadBatch, SharePartition, Write
+from penstock.shares.share_partition import Acknowledged, Acquired, DeadRange, ReadBatch, SharePartition, Write
 from penstock.storage.view import LogChanged
 
 RESTING_BYTES = 1 << 62
@@ -46,6 +48,14 @@ RESTING_BYTES = 1 << 62
 
 SEARCHES_MAX = 10
 """Most searches of one log for a time: each but the first follows a change of its files."""
+
+DEAD_AT_ONCE_MAX = 100
+"""Records that are copied to the dead letters at once."""
+
+DEAD_RETRY_MS = 1_000
+"""Pause before dead letters that could not be copied are tried again; it doubles up to the longest."""
+
+DEAD_RETRY_MS_MAX = 60_000
 
 FENCED = (NotLeaderOrFollower, FencedStateEpoch, GroupIdNotFound, UnknownTopicOrPartition)
 """Errors of the persister after which a share partition has to be loaded again."""
@@ -65,6 +75,8 @@ class LedSharePartition:
     __slots__ = (
         "_acks",
         "_acks_writing",
+        "_burial",
+        "_burial_failures",
         "_expiry",
         "_expiry_ms",
         "_owner",
@@ -99,6 +111,9 @@ class LedSharePartition:
         """Whether the replica notifies of growth."""
         self._expiry: Timer | None = None
         self._expiry_ms = 0
+        self._burial: Timer | DeadLetters | None = None
+        """What copies dead letters, or the timer after which they are tried again."""
+        self._burial_failures = 0
 
     def __repr__(self) -> str:
         return f"LedSharePartition({self.group}, {self.replica.tp})"
@@ -110,6 +125,11 @@ class LedSharePartition:
     @property
     def is_writing(self) -> bool:
         return self.share is not None and self.share.is_writing
+
+    @property
+    def is_burying(self) -> bool:
+        """Whether dead letters are on their way."""
+        return self._burial is not None
 
     # Loading
 
@@ -178,6 +198,7 @@ class LedSharePartition:
             return
         self.share.log_start_moved(self.replica.offsets.log_start)
         self._watch()
+        self._bury()
         self.wake()
 
     def _load_failed(self, error: Exception) -> None:
@@ -288,6 +309,7 @@ class LedSharePartition:
         acks, self._acks_writing = self._acks_writing, []
         if self._acks or error is None:
             self._write()
+        self._bury()
         for ack in acks:
             if error is None:
                 ack.resolve(None)
@@ -295,6 +317,53 @@ class LedSharePartition:
                 ack.fail(error)
         self.wake()
         self._owner.settled(self)
+
+    # Dead letters
+
+    def _bury(self) -> None:
+        """Copy what is given up to the dead letters, some records at a time."""
+        share, letters = self.share, self._owner.dead_letters
+        if share is None or letters is None or self.gone is not None or self._burial is not None:
+            return
+        dead = share.begin_copy(DEAD_AT_ONCE_MAX)
+        if not dead:
+            return
+        settings = self.settings
+        cause = Cause(self.replica.tp, self.group, settings.limits.deliveries_max)
+        self._burial = letters
+        letters.copy(self.replica, cause, settings.dead_letter_topic, dead, copies=settings.copies_dead).deliver_to(
+            partial(self._buried, share), partial(self._unburied, share)
+        )
+
+    def _buried(self, share: SharePartition, dead: list[DeadRange]) -> None:
+        self._burial, self._burial_failures = None, 0
+        if self.gone is not None:
+            return
+        share.copied(dead)
+        self._write()
+        self._bury()
+        self.wake()
+
+    def _unburied(self, share: SharePartition, error: Exception) -> None:
+        self._burial = None
+        share.copy_failed()
+        if self.gone is not None:
+            return
+        if not self._burial_failures:
+            self._owner.log.warning(
+                "dead_letters_not_copied",
+                group=self.group,
+                partition=str(self.replica.tp),
+                topic=self.settings.dead_letter_topic,
+                reason=reason_of(error),
+            )
+        pause_ms = min(DEAD_RETRY_MS << min(self._burial_failures, 16), DEAD_RETRY_MS_MAX)
+        self._burial_failures += 1
+        self._burial = self._owner.timers.after_ms(pause_ms, self._bury_again)
+
+    def _bury_again(self) -> None:
+        self._burial = None
+        self._bury()
 
     # Expiry
 
@@ -378,6 +447,8 @@ class LedSharePartition:
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
+        if isinstance(self._burial, Timer):
+            self._burial.cancel()
         self._owner.dropped(self)
         acks, self._acks = self._acks, []
         for ack in acks:
@@ -403,8 +474,10 @@ class LedSharePartitions:
         now_wall_ms: Callable[[], int],
         has_sessions: Callable[[str], bool],
         log: Logger,
+        dead_letters: DeadLetters | None = None,
     ) -> None:
         """`has_sessions` says whether members of a group have sessions on this broker."""
+        self.dead_letters = dead_letters
         self.replicas = replicas
         self.persister = persister
         self.settings = settings
@@ -459,7 +532,7 @@ class LedSharePartitions:
 
     def settled(self, led: LedSharePartition) -> None:
         """A write has ended: nothing of a group without sessions is kept."""
-        if led.gone is None and not led.is_writing and not self._has_sessions(led.group):
+        if led.gone is None and not led.is_writing and not led.is_burying and not self._has_sessions(led.group):
             led.drop(NotLeaderOrFollower())
 
     def session_ended(self, group: str) -> None:

@@ -27,6 +27,10 @@ class ShareSettings(NamedTuple):
     read_committed: bool
     auto_offset_reset: str
     """`earliest`, `latest` or `by_duration:...`."""
+    dead_letter_topic: str = ""
+    """Empty: what is given up is archived at once."""
+    copies_dead: bool = True
+    """Whether dead letters have what their records have."""
 
     @property
     def reset_duration_ms(self) -> int | None:
@@ -62,9 +66,12 @@ class GroupSettings:
                 unfinished_max=found.share_partition_max_record_locks,
                 lock_ms=found.share_record_lock_duration_ms,
                 may_renew=found.share_renew_acknowledge_enable,
+                has_dead_letters=bool(found.errors_deadletterqueue_topic_name),
             ),
             read_committed=found.share_isolation_level == "read_committed",
             auto_offset_reset=found.share_auto_offset_reset,
+            dead_letter_topic=found.errors_deadletterqueue_topic_name,
+            copies_dead=found.errors_deadletterqueue_copy_record_enable,
         )
         if len(self._resolved) >= GROUPS_KEPT_MAX:
             self._resolved.clear()

@@ -31,6 +31,7 @@ from penstock.shares.persister import (
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVED,
+    ARCHIVING,
     AVAILABLE,
     SharePartitionState,
     StateBatch,
@@ -40,9 +41,18 @@ from penstock.shares.persister import (
 ENDING_ACKNOWLEDGED = 5
 ENDING_ARCHIVED = 6
 RELEASING = 7
+ENDING_ARCHIVING = 8
 
-ENDING_OF = {ACKNOWLEDGED: ENDING_ACKNOWLEDGED, ARCHIVED: ENDING_ARCHIVED, AVAILABLE: RELEASING}
+ENDING_OF = {
+    ACKNOWLEDGED: ENDING_ACKNOWLEDGED,
+    ARCHIVED: ENDING_ARCHIVED,
+    ARCHIVING: ENDING_ARCHIVING,
+    AVAILABLE: RELEASING,
+}
 """The state of an offset while its next state is being written."""
+
+FINAL = (ACKNOWLEDGED, ARCHIVED)
+"""States that no offset leaves."""
 
 # How a member acknowledges.
 GAP = 0
@@ -71,7 +81,8 @@ LOCK_IDS = 1 << 32
 _LOCK = Struct("=I")
 _AVAILABLE_RUN = re.compile(rb"\x00+")
 _ACQUIRED_RUN = re.compile(rb"\x01+")
-_HELD_RUN = re.compile(rb"[\x01\x05\x06\x07]+")
+_HELD_RUN = re.compile(rb"[\x01\x05-\x08]+")
+_ARCHIVING_RUN = re.compile(rb"\x03+")
 _FINISHED_RUN = re.compile(rb"[\x02\x04]*")
 _FINISHED_WHEN_WRITTEN = re.compile(rb"[\x02\x04\x05\x06]*")
 _FINISHED_OR_NOT = re.compile(rb"[\x02\x04]+|[^\x02\x04]+")
@@ -112,6 +123,8 @@ class Limits(NamedTuple):
     """Unfinished records in the window before nothing new is handed out."""
     lock_ms: int
     may_renew: bool = True
+    has_dead_letters: bool = False
+    """Whether what is rejected, or delivered too often, is copied to a topic before it is archived."""
 
     @property
     def throttled_from(self) -> int:
@@ -148,6 +161,14 @@ class Change(NamedTuple):
     """Whether it applies when the write is committed; else it has been applied, and is only to be written."""
 
 
+class DeadRange(NamedTuple):
+    """Records that are to be copied to the dead letters."""
+
+    first: int
+    last: int
+    deliveries: int
+
+
 class Write(NamedTuple):
     """What the persister is to write."""
 
@@ -162,7 +183,7 @@ class SharePartition:
     """One share partition at its leader."""
 
     __slots__ = (
-        "_archive_state",
+        "_copying",
         "_deadlines",
         "_deliveries",
         "_edits",
@@ -209,7 +230,8 @@ class SharePartition:
         self._edits = 0
         """At least the number of runs of finished and unfinished offsets."""
         self._recount_at = RANGES_MAX
-        self._archive_state = ARCHIVED
+        self._copying = False
+        """Whether dead letters are on their way."""
         self._load(state.batches)
 
     def _load(self, batches: Sequence[StateBatch]) -> None:
@@ -258,7 +280,7 @@ class SharePartition:
     def holder(self, offset: int) -> str | None:
         """The member that holds an offset."""
         at = offset - self.start
-        if not 0 <= at < len(self._state) or self._state[at] not in b"\x01\x05\x06\x07":
+        if not 0 <= at < len(self._state) or self._state[at] not in b"\x01\x05\x06\x07\x08":
             return None
         (lock_id,) = _LOCK.unpack_from(self._lock_ids, at * LOCK_BYTES)
         return self._locks[lock_id].member
@@ -524,7 +546,7 @@ class SharePartition:
             elif kind == RELEASE:
                 self._release(a, b)
             else:
-                self._end(a, b, ACKNOWLEDGED if kind == ACCEPT else self._archive_state)
+                self._end(a, b, ACKNOWLEDGED if kind == ACCEPT else self._dead_state if kind == REJECT else ARCHIVED)
         return len(self._queue) > queued
 
     def _check_held(self, member: str, first: int, last: int) -> None:
@@ -561,7 +583,12 @@ class SharePartition:
             self._queue_change(c, d, self._released_state(deliveries), deliveries)
 
     def _released_state(self, deliveries: int) -> int:
-        return self._archive_state if deliveries >= self.limits.deliveries_max else AVAILABLE
+        return self._dead_state if deliveries >= self.limits.deliveries_max else AVAILABLE
+
+    @property
+    def _dead_state(self) -> int:
+        """What becomes of a record that will not be delivered again."""
+        return ARCHIVING if self.limits.has_dead_letters else ARCHIVED
 
     def _end(self, a: int, b: int, state: int) -> None:
         for c, d, deliveries in _runs(self._deliveries, a, b):
@@ -569,7 +596,7 @@ class SharePartition:
 
     def _queue_change(self, a: int, b: int, state: int, deliveries: int) -> None:
         self._state[a:b] = bytes((ENDING_OF[state],)) * (b - a)
-        if state != AVAILABLE:
+        if state in FINAL:
             self._ending += b - a
         self._edits += 2
         self._queue.append(Change(self.start + a, self.start + b - 1, state, deliveries, True))
@@ -627,7 +654,7 @@ class SharePartition:
         for c, d, deliveries in _runs(self._deliveries, a, b):
             state = self._released_state(deliveries)
             self._state[c:d] = bytes((state,)) * (d - c)
-            if state != AVAILABLE:
+            if state in FINAL:
                 self._finished += d - c
             self._edits += 2
             self._queue.append(Change(self.start + c, self.start + d - 1, state, deliveries, False))
@@ -637,6 +664,11 @@ class SharePartition:
     @property
     def is_writing(self) -> bool:
         return self._writing is not None
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether there are changes that no write has yet."""
+        return bool(self._queue)
 
     def begin_write(self) -> Write | None:
         """What is to be written now; None when a write is on its way, or nothing is to be written."""
@@ -677,7 +709,7 @@ class SharePartition:
     def _settle(self, a: int, b: int, state: int) -> None:
         self._unhold(a, b)
         self._state[a:b] = bytes((state,)) * (b - a)
-        if state != AVAILABLE:
+        if state in FINAL:
             self._ending -= b - a
             self._finished += b - a
 
@@ -693,13 +725,57 @@ class SharePartition:
             a, b = max(change.first - self.start, 0), change.last + 1 - self.start
             if a >= b:
                 continue
-            if change.state != AVAILABLE:
+            if change.state in FINAL:
                 self._ending -= b - a
             self._state[a:b] = bytes((ACQUIRED,)) * (b - a)
             for c, d, lock in list(self._locked(a, b)):
                 if lock.expired:
                     self._expired(c, d)
         self._advance()
+
+    # Dead letters
+
+    def begin_copy(self, records_max: int) -> list[DeadRange]:
+        """The first records to copy to the dead letters, from one on whose end is written; none while others are."""
+        found: list[DeadRange] = []
+        if self._copying:
+            return found
+        queued = [*self._queue, *(self._writing.changes if self._writing is not None else ())]
+        unwritten = sorted((each.first, each.last) for each in queued if each.state == ARCHIVING)
+        left = records_max
+        for run in _ARCHIVING_RUN.finditer(self._state):
+            for a, b in _without(self.start + run.start(), self.start + run.end(), unwritten):
+                for c, d, deliveries in _runs(self._deliveries, a - self.start, b - self.start):
+                    many = min(d - c, left)
+                    left -= many
+                    found.append(DeadRange(self.start + c, self.start + c + many - 1, deliveries))
+                    if not left:
+                        break
+                if not left:
+                    break
+            if not left:
+                break
+        self._copying = bool(found)
+        return found
+
+    def copied(self, ranges: Sequence[DeadRange]) -> None:
+        """These are among the dead letters: archive them, which is to be written."""
+        self._copying = False
+        for first, last, deliveries in ranges:
+            a, b = max(first - self.start, 0), last + 1 - self.start
+            if a >= b:
+                # The log start passed them meanwhile.
+                continue
+            assert self._state.count(ARCHIVING, a, b) == b - a, f"copied {first} to {last}, which are not archiving"
+            self._state[a:b] = bytes((ARCHIVED,)) * (b - a)
+            self._finished += b - a
+            self._edits += 2
+            self._queue.append(Change(self.start + a, last, ARCHIVED, deliveries, False))
+        self._advance()
+
+    def copy_failed(self) -> None:
+        """They may or may not be among the dead letters, and are copied again."""
+        self._copying = False
 
     # The start
 
@@ -750,9 +826,22 @@ WRITTEN_AS = {
     ACQUIRED: AVAILABLE,
     ENDING_ACKNOWLEDGED: ACKNOWLEDGED,
     ENDING_ARCHIVED: ARCHIVED,
+    ENDING_ARCHIVING: ARCHIVING,
     RELEASING: AVAILABLE,
 }
 """The state that the coordinator is to know of each state of the column."""
+
+
+def _without(first: int, until: int, taken: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What is left of [first, until) without ranges, in order, whose ends belong to them."""
+    for begin, last in taken:
+        if last < first or begin >= until:
+            continue
+        if begin > first:
+            yield first, begin
+        first = max(first, last + 1)
+    if first < until:
+        yield first, until
 
 
 def _runs(column: bytearray | bytes, a: int, b: int) -> Iterator[tuple[int, int, int]]:

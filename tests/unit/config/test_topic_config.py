@@ -21,7 +21,7 @@ REFUSALS = [
     ("segment.bytes", "99999999999", "Not a number of type INT"),
     ("segment.bytes", "100", "Value must be at least 1048576"),
     ("cleanup.policy", "x", "String must be one of: compact, delete, consume"),
-    ("cleanup.policy", "Delete", "String must be one of: compact, delete"),
+    ("cleanup.policy", "Delete", "String must be one of: compact, delete, consume"),
     ("compression.type", "GZIP", "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
     ("compression.gzip.level", "0", "Value must be between 1 and 9 or equal to -1"),
     ("compression.gzip.level", "10", "Value must be between 1 and 9 or equal to -1"),

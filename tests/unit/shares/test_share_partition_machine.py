@@ -12,7 +12,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.model.generated_errors import InvalidRecordState, InvalidRequest
 from penstock.model.ids import Offset
-from penstock.shares.persister import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, SharePartitionState, StateBatch
+from penstock.shares.persister import (
+    ACKNOWLEDGED,
+    ACQUIRED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
+    SharePartitionState,
+    StateBatch,
+)
 from penstock.shares.share_partition import (
     ACCEPT,
     GAP,
@@ -21,6 +29,7 @@ from penstock.shares.share_partition import (
     RENEW,
     WRITTEN_AS,
     Acknowledged,
+    DeadRange,
     Limits,
     ReadBatch,
     SharePartition,
@@ -71,6 +80,10 @@ class Coordinator:
 class Sharing(RuleBasedStateMachine):
     """Members acquire and acknowledge; time passes, writes fail, the leader and the log start move."""
 
+    limits = LIMITS
+    dead = ARCHIVED
+    """What becomes of a record that is rejected, or delivered too often."""
+
     @initialize(sizes=st.lists(st.integers(1, 6), min_size=3, max_size=12))
     def begin(self, sizes: list[int]) -> None:
         self.batches: list[tuple[int, int]] = []
@@ -87,7 +100,7 @@ class Sharing(RuleBasedStateMachine):
 
     def load(self) -> None:
         committed = self.coordinator.state()
-        self.share = SharePartition(committed, committed.start_offset, LIMITS)
+        self.share = SharePartition(committed, committed.start_offset, self.limits)
         self.writing = None
         last = max(self.coordinator.known, default=committed.start_offset - 1)
         self.records = {offset: Record() for offset in range(committed.start_offset, last + 1)}
@@ -198,9 +211,9 @@ class Sharing(RuleBasedStateMachine):
             if kind == RENEW:
                 record.deadline_ms = self.now_ms + LOCK_MS
             elif kind == RELEASE and record.deliveries >= LIMITS.deliveries_max:
-                record.wanted = ARCHIVED
+                record.wanted = self.dead
             else:
-                record.wanted = TARGETS[kind]
+                record.wanted = self.dead if kind == REJECT else TARGETS[kind]
 
     @rule(member=MEMBERS)
     def leave(self, member: str) -> None:
@@ -230,9 +243,8 @@ class Sharing(RuleBasedStateMachine):
         assert not expired or (deadline is not None and deadline <= self.now_ms)
         self.advance()
 
-    @staticmethod
-    def released(record: Record) -> None:
-        record.state = ARCHIVED if record.deliveries >= LIMITS.deliveries_max else AVAILABLE
+    def released(self, record: Record) -> None:
+        record.state = self.dead if record.deliveries >= LIMITS.deliveries_max else AVAILABLE
         record.member = None
 
     @precondition(lambda self: self.writing is None)
@@ -325,5 +337,71 @@ class Sharing(RuleBasedStateMachine):
         assert share.unfinished == sum(record.state not in FINAL for record in self.records.values())
 
 
+class Burying(Sharing):
+    """The same, for a group with dead letters: what it gives up is copied before it is archived."""
+
+    limits = LIMITS._replace(has_dead_letters=True)
+    dead = ARCHIVING
+
+    def load(self) -> None:
+        super().load()
+        self.copying: list[DeadRange] = []
+        if not hasattr(self, "buried"):
+            self.buried: set[int] = set()
+
+    @precondition(lambda self: not self.copying)
+    @rule(most=st.integers(1, 6))
+    def copy(self, most: int) -> None:
+        self.copying = self.share.begin_copy(most)
+        offsets = [at for first, last, _ in self.copying for at in range(first, last + 1)]
+        assert len(offsets) == len(set(offsets)) <= most
+        for first, last, deliveries in self.copying:
+            for at in range(first, last + 1):
+                assert self.records[at].state == ARCHIVING
+                assert self.records[at].deliveries == deliveries
+                assert self.coordinator.known[at] == (ARCHIVING, deliveries), "copied before it is written"
+        if len(offsets) < most:
+            settled = self.writing is None and not self.share.has_unwritten
+            archiving = [at for at, record in self.records.items() if record.state == ARCHIVING]
+            assert not settled or offsets == sorted(archiving)
+
+    @precondition(lambda self: self.copying)
+    @rule(some=st.integers(0, 5))
+    def finish_copy(self, some: int) -> None:
+        copied, self.copying = self.copying[:some], []
+        if not copied:
+            self.share.copy_failed()
+            return
+        self.share.copied(copied)
+        for first, last, _ in copied:
+            for at in range(first, last + 1):
+                self.buried.add(at)
+                if at in self.records:
+                    self.records[at].state = ARCHIVED
+        self.advance()
+
+    @invariant()
+    def nothing_is_given_up_that_is_not_a_dead_letter(self) -> None:
+        for at, record in getattr(self, "records", {}).items():
+            if record.state == ARCHIVED and record.deliveries and at not in self.gaps:
+                assert at in self.buried
+
+    def want(self, wanted: object) -> None:
+        kinds = list(wanted)  # type: ignore[call-overload]
+        self.gaps |= {at for at, kind in kinds if kind == GAP}
+        super().want(kinds)
+
+    @property
+    def gaps(self) -> set[int]:
+        """Offsets that a member said to have no record."""
+        return self.__dict__.setdefault("_gaps", set())
+
+    @gaps.setter
+    def gaps(self, value: set[int]) -> None:
+        self.__dict__["_gaps"] = value
+
+
+TestBurying = Burying.TestCase
+TestBurying.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
 TestSharing = Sharing.TestCase
 TestSharing.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
