@@ -26,6 +26,7 @@ from penstock.api.quotas import ClientQuotas
 from penstock.api.redirects import Redirects
 from penstock.api.registry import Api
 from penstock.api.share_fetch import ShareFetch
+from penstock.api.share_groups import ShareGroups
 from penstock.api.share_states import ShareStates
 from penstock.api.topics import Topics
 from penstock.api.topics_describe import TopicsDescribe
@@ -142,7 +143,8 @@ def of_coordinators(parts: Parts, verification: TxnVerification) -> tuple[Family
             internal=parts.internal_topics,
         ),
         ShareStates(coordinators=parts.share_states, turns=parts.turns),
-        Groups(coordinators=groups, turns=parts.turns),
+        Groups(coordinators=groups, share_offsets=parts.share_offsets, turns=parts.turns),
+        ShareGroups(coordinators=groups, offsets=parts.share_offsets, image=image, turns=parts.turns),
         GroupOffsets(coordinators=groups, image=image, turns=parts.turns),
         ConsumerGroups(coordinators=groups, config=live, turns=parts.turns),
         Transactions(

@@ -14,7 +14,10 @@ from penstock.controller.deletions import Deletions
 from penstock.controller.internal_topics import InternalTopics, ShareStateTopic
 from penstock.controller.producer_ids import ProducerIds
 from penstock.groups.consumed_records import ConsumedRecords
+from penstock.groups.image_topics import ImageTopics
 from penstock.groups.service import GroupCoordinatorService
+from penstock.groups.share.latest_offsets import LatestOffsets
+from penstock.groups.share.offsets import ShareOffsets
 from penstock.maintenance.moves import Moving
 from penstock.maintenance.schedule import Maintenance
 from penstock.metadata.catalog import Catalog
@@ -115,6 +118,7 @@ class Parts:
     transactions: TxnCoordinatorService
     share_states: ShareCoordinatorService
     share_persister: RoutedPersister
+    share_offsets: ShareOffsets
     share_sessions: ShareSessions
     share_fetches: ShareFetches
     markers: MarkerLog
@@ -217,7 +221,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         ground, loop, share_states, ShareStateTopic(internal_topics, tasks.spawn), peers, timers
     )
     share_sessions = ShareSessions()
-    groups = make_groups(ground, replicas, timers)
+    groups = make_groups(ground, replicas, timers, share_persister)
     redirects = make_redirects(ground, replicas, peers, client, tasks)
     markers = MarkerLog(replicas=replicas, groups=groups, clock=ground.clock, redirects=redirects)
     producer_ids = ProducerIds(client, spawn=tasks.spawn)
@@ -245,6 +249,18 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         transactions=transactions,
         share_states=share_states,
         share_persister=share_persister,
+        share_offsets=ShareOffsets(
+            coordinators=groups,
+            shares=share_persister,
+            topics=ImageTopics(ground.catalog.image),
+            ends=LatestOffsets(
+                broker_id=BrokerId(ground.settings().broker_id),
+                image=ground.catalog.image,
+                replicas=replicas,
+                peers=peers,
+                timeout_ms=request_timeout_ms(ground),
+            ),
+        ),
         share_sessions=share_sessions,
         share_fetches=make_share_fetches(ground, loop, replicas, timers, tasks, peers, share_persister, share_sessions),
         markers=markers,
@@ -454,7 +470,7 @@ def make_fetches(ground: Ground, replicas: Replicas, timers: Timers) -> Fetches:
     )
 
 
-def make_groups(ground: Ground, replicas: Replicas, timers: Timers) -> GroupCoordinatorService:
+def make_groups(ground: Ground, replicas: Replicas, timers: Timers, shares: RoutedPersister) -> GroupCoordinatorService:
     return GroupCoordinatorService(
         replicas=replicas,
         logs=ground.logs,
@@ -466,6 +482,7 @@ def make_groups(ground: Ground, replicas: Replicas, timers: Timers) -> GroupCoor
         threads=ground.threads.executor,
         log=ground.log.bind(part="groups"),
         counters=ground.storage_counters,
+        shares=shares,
     )
 
 

@@ -21,6 +21,7 @@ from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
 from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
+from penstock.shares.persister import SharePersister
 from penstock.storage.store import LogStore
 
 REFUSALS_LOGGED_MAX = 1_000
@@ -43,6 +44,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
         threads: Executor,
         log: Logger,
         counters: StorageCounters | None = None,
+        shares: SharePersister | None = None,
     ) -> None:
         super().__init__(
             GROUP_OFFSETS_TOPIC,
@@ -57,6 +59,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
             counters=counters,
         )
         self._randomness = randomness
+        self._shares = shares
         self._refused: set[tuple[str, str]] = set()
         """Topics and groups that commit to them although another group consumes them."""
         self._topics = ImageTopics(image)
@@ -96,6 +99,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
             threads=self._threads,
             log=self._log,
             write_timeout_ms=lambda: self._config().offsets_commit_timeout_ms,
+            shares=self._shares,
         )
 
     def reader(self) -> EventReader:

@@ -89,7 +89,7 @@ class Operation:
             key=mine.key,
             state_epoch=mine.state_epoch,
             leader_epoch=mine.leader_epoch,
-            start_offset=max(mine.start_offset, theirs.start_offset),
+            start_offset=mine.start_offset if theirs.start_offset < 0 else theirs.start_offset,
             delivery_complete_count=theirs.delivery_complete_count,
             batches=(*mine.batches, *theirs.batches),
         )

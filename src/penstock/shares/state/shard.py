@@ -181,18 +181,17 @@ class StateShard:
         if command.state_epoch != NO_EPOCH and command.state_epoch < state.state_epoch:
             raise FencedStateEpoch()
         self._check_exists(key)
-        # A write that is tried again may come after a later one: the start only rises within a state epoch.
-        start_offset = max(command.start_offset, state.start_offset)
         if state.updates < self.config.share_coordinator_snapshot_update_records_per_snapshot:
             update = UpdateValue(
                 snapshot_epoch=state.snapshot_epoch,
                 leader_epoch=state.leader_epoch,
-                start_offset=UNCHANGED if command.start_offset == UNCHANGED else start_offset,
+                start_offset=command.start_offset,
                 delivery_complete_count=command.delivery_complete_count,
                 batches=command.batches,
             )
             return Step(events=(StateUpdated(key, update),), responses=(Response(ticket, DONE),))
         batches = state.batches.copy()
+        start_offset = state.start_offset if command.start_offset == UNCHANGED else command.start_offset
         batches.combine(command.batches, start_offset)
         snapshot = state.snapshot(create_ms=now_ms, write_ms=now_ms)._replace(
             start_offset=start_offset,
