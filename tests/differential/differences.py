@@ -444,6 +444,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        title="Share groups can wait before they deliver again",
+        reason="The group settings `share.retry.backoff.*` are penstock's own (docs/queues.md).",
+        places=tuple(
+            Place(scenario="configs/*", field=f"*.configs[share.retry.{key}]", kafka=ABSENT)
+            for key in ("backoff.ms", "backoff.max.ms")
+        ),
+    ),
+    Difference(
         title="A topic can remove what a group has consumed",
         reason=(
             "`cleanup.policy=consume` and its key `consume.group` are penstock's own: records below the committed "

@@ -10,6 +10,7 @@ from penstock.config.key import Kind, Synonym, attribute_of, key, keys_of
 from penstock.model.generated_errors import InvalidConfig
 
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+BACKOFF_MS_MAX = 15 * 60 * 1000
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 OFFSET_RESETS = ("latest", "earliest")
 DURATION = re.compile(r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?", re.IGNORECASE)
@@ -114,6 +115,23 @@ class GroupConfig:
     )
     share_renew_acknowledge_enable: bool = key(
         "share.renew.acknowledge.enable", True, Kind.BOOLEAN, doc="Whether a consumer may renew its lock."
+    )
+    share_retry_backoff_ms: int = key(
+        "share.retry.backoff.ms",
+        0,
+        Kind.INT,
+        minimum=0,
+        maximum=BACKOFF_MS_MAX,
+        doc="How long a record that was released, or whose lock expired, waits until it is delivered again; 0: not.",
+    )
+    share_retry_backoff_max_ms: int = key(
+        "share.retry.backoff.max.ms",
+        0,
+        Kind.INT,
+        minimum=0,
+        maximum=BACKOFF_MS_MAX,
+        doc="The wait doubles with every delivery up to this; it stays the same if this is less than "
+        "share.retry.backoff.ms.",
     )
     share_session_timeout_ms: int = key(
         "share.session.timeout.ms",

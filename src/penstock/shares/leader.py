@@ -189,7 +189,14 @@ class LedSharePartition:
 
     def _begin(self, state: SharePartitionState, start: Offset) -> None:
         try:
-            self.share = SharePartition(state, start, self.settings.limits)
+            now_ms = self._owner.now_ms()
+            self.share = SharePartition(
+                state,
+                start,
+                self.settings.limits,
+                now_ms=now_ms,
+                wall_ahead_ms=self._owner.now_wall_ms() - now_ms,
+            )
         except ValueError as error:
             self._owner.log.error(
                 "share_state_refused", group=self.group, partition=str(self.replica.tp), exc_info=error
@@ -198,6 +205,7 @@ class LedSharePartition:
             return
         self.share.log_start_moved(self.replica.offsets.log_start)
         self._watch()
+        self._plan_expiry(self.share)
         self._bury()
         self.wake()
 
@@ -292,6 +300,7 @@ class LedSharePartition:
 
     def _written(self, share: SharePartition, write: Write, _: None) -> None:
         share.written(write)
+        self._plan_expiry(share)
         self._settle(None)
 
     def _write_failed(self, share: SharePartition, write: Write, error: Exception) -> None:

@@ -66,6 +66,8 @@ class GroupSettings:
                 unfinished_max=found.share_partition_max_record_locks,
                 lock_ms=found.share_record_lock_duration_ms,
                 may_renew=found.share_renew_acknowledge_enable,
+                backoff_ms=found.share_retry_backoff_ms,
+                backoff_ms_max=found.share_retry_backoff_max_ms,
                 has_dead_letters=bool(found.errors_deadletterqueue_topic_name),
             ),
             read_committed=found.share_isolation_level == "read_committed",

@@ -43,6 +43,9 @@ ENDING_ARCHIVED = 6
 RELEASING = 7
 ENDING_ARCHIVING = 8
 
+WAITING = 9
+"""State of the column of what was released, and is not handed out before the end of its backoff."""
+
 ENDING_OF = {
     ACKNOWLEDGED: ENDING_ACKNOWLEDGED,
     ARCHIVED: ENDING_ARCHIVED,
@@ -70,6 +73,11 @@ RANGES_MAX = 10_000
 
 RECOUNT_AFTER = 1_000
 """Changes of a window with too many runs until the runs are counted again."""
+
+BACKOFF_MS_MAX = 15 * 60 * 1000
+"""The longest backoff: a record that waits holds the start."""
+
+BACKOFF_SHIFT_MAX = 20
 
 DELIVERIES_MAX = 255
 """What a byte can count; the limit of deliveries is far below."""
@@ -123,8 +131,19 @@ class Limits(NamedTuple):
     """Unfinished records in the window before nothing new is handed out."""
     lock_ms: int
     may_renew: bool = True
+    backoff_ms: int = 0
+    """How long a record waits after its first delivery that failed."""
+    backoff_ms_max: int = 0
+    """The wait doubles with each delivery up to this; it never does if this is no longer."""
     has_dead_letters: bool = False
     """Whether what is rejected, or delivered too often, is copied to a topic before it is archived."""
+
+    def backoff_after(self, deliveries: int) -> int:
+        """How long a record that was delivered so often waits until it may be handed out again."""
+        if not self.backoff_ms:
+            return 0
+        longest = max(self.backoff_ms, self.backoff_ms_max)
+        return min(self.backoff_ms << min(max(deliveries - 1, 0), BACKOFF_SHIFT_MAX), longest)
 
     @property
     def throttled_from(self) -> int:
@@ -159,6 +178,8 @@ class Change(NamedTuple):
     deliveries: int
     pending: bool
     """Whether it applies when the write is committed; else it has been applied, and is only to be written."""
+    not_before_ms: int = 0
+    """When an AVAILABLE range may be handed out; 0 for at once."""
 
 
 class DeadRange(NamedTuple):
@@ -198,14 +219,31 @@ class SharePartition:
         "_recount_at",
         "_rewrite",
         "_state",
+        "_waits",
+        "_wall_ahead_ms",
         "_writing",
         "limits",
         "start",
         "state_epoch",
     )
 
-    def __init__(self, state: SharePartitionState, start: Offset, limits: Limits) -> None:
-        """`start` is that of the state, or where the group begins if the state has none."""
+    def __init__(
+        self,
+        state: SharePartitionState,
+        start: Offset,
+        limits: Limits,
+        *,
+        now_ms: int = 0,
+        wall_ahead_ms: int = 0,
+    ) -> None:
+        """`start` is that of the state, or where the group begins if the state has none.
+
+        Times are of a clock that never goes back; `wall_ahead_ms` is how far the wall clock, whose times are written,
+        is ahead of it.
+        """
+        self._wall_ahead_ms = wall_ahead_ms
+        self._waits: list[tuple[int, int, int]] = []
+        """Heap of (end of the backoff, first offset, last offset) of what is WAITING."""
         self.limits = limits
         self.state_epoch = state.state_epoch
         self.start: int = start
@@ -232,9 +270,9 @@ class SharePartition:
         self._recount_at = RANGES_MAX
         self._copying = False
         """Whether dead letters are on their way."""
-        self._load(state.batches)
+        self._load(state.batches, now_ms)
 
-    def _load(self, batches: Sequence[StateBatch]) -> None:
+    def _load(self, batches: Sequence[StateBatch], now_ms: int) -> None:
         """Fill the window; what lies between the batches is AVAILABLE, and was not handed out as far as is known."""
         if batches:
             length = batches[-1].last + 1 - self.start
@@ -245,6 +283,9 @@ class SharePartition:
             a, b = batch.first - self.start, batch.last + 1 - self.start
             self._state[a:b] = bytes((batch.state,)) * (b - a)
             self._deliveries[a:b] = bytes((min(batch.deliveries, DELIVERIES_MAX),)) * (b - a)
+            not_before_ms = min(batch.not_before_ms - self._wall_ahead_ms, now_ms + BACKOFF_MS_MAX)
+            if batch.state == AVAILABLE and batch.not_before_ms and not_before_ms > now_ms:
+                self._wait(a, b, not_before_ms)
         self._edits = 2 * len(batches)
         self._finished = self._count_finished(0, len(self._state))
         self._advance()
@@ -544,7 +585,7 @@ class SharePartition:
             if kind == RENEW:
                 self._renew(a, b, now_ms)
             elif kind == RELEASE:
-                self._release(a, b)
+                self._release(a, b, now_ms)
             else:
                 self._end(a, b, ACKNOWLEDGED if kind == ACCEPT else self._dead_state if kind == REJECT else ARCHIVED)
         return len(self._queue) > queued
@@ -577,10 +618,21 @@ class SharePartition:
         lock = self._lock(members.pop(), now_ms, self.start + a, self.start + b - 1, b - a)
         self._lock_ids[a * LOCK_BYTES : b * LOCK_BYTES] = _LOCK.pack(lock.id) * (b - a)
 
-    def _release(self, a: int, b: int) -> None:
-        """Queue the release of held offsets; those at the limit of deliveries are archived."""
+    def _release(self, a: int, b: int, now_ms: int | None = None) -> None:
+        """Queue the release of held offsets, without a backoff unless there is a time; some are at their limit."""
         for c, d, deliveries in _runs(self._deliveries, a, b):
-            self._queue_change(c, d, self._released_state(deliveries), deliveries)
+            state = self._released_state(deliveries)
+            self._queue_change(c, d, state, deliveries, self._not_before(state, deliveries, now_ms))
+
+    def _not_before(self, state: int, deliveries: int, now_ms: int | None) -> int:
+        """When a record that is released now may be handed out; 0 for at once."""
+        backoff_ms = 0 if state != AVAILABLE or now_ms is None else self.limits.backoff_after(deliveries)
+        return 0 if now_ms is None or not backoff_ms else now_ms + backoff_ms
+
+    def _wait(self, a: int, b: int, not_before_ms: int) -> None:
+        """Hand out a range again only after a time."""
+        self._state[a:b] = bytes((WAITING,)) * (b - a)
+        heappush(self._waits, (not_before_ms, self.start + a, self.start + b - 1))
 
     def _released_state(self, deliveries: int) -> int:
         return self._dead_state if deliveries >= self.limits.deliveries_max else AVAILABLE
@@ -594,12 +646,12 @@ class SharePartition:
         for c, d, deliveries in _runs(self._deliveries, a, b):
             self._queue_change(c, d, state, deliveries)
 
-    def _queue_change(self, a: int, b: int, state: int, deliveries: int) -> None:
+    def _queue_change(self, a: int, b: int, state: int, deliveries: int, not_before_ms: int = 0) -> None:
         self._state[a:b] = bytes((ENDING_OF[state],)) * (b - a)
         if state in FINAL:
             self._ending += b - a
         self._edits += 2
-        self._queue.append(Change(self.start + a, self.start + b - 1, state, deliveries, True))
+        self._queue.append(Change(self.start + a, self.start + b - 1, state, deliveries, True, not_before_ms))
 
     def release_member(self, member: str) -> bool:
         """Queue the release of all that a member holds; True when there is something to write."""
@@ -624,7 +676,14 @@ class SharePartition:
     # Expiry
 
     def next_deadline_ms(self) -> int | None:
-        """When the next lock expires."""
+        """When the next lock expires, or the next backoff ends."""
+        lock_ms = self._next_expiry_ms()
+        if not self._waits:
+            return lock_ms
+        wait_ms = self._waits[0][0]
+        return wait_ms if lock_ms is None else min(lock_ms, wait_ms)
+
+    def _next_expiry_ms(self) -> int | None:
         deadlines = self._deadlines
         while deadlines:
             deadline_ms, lock_id = deadlines[0]
@@ -635,29 +694,48 @@ class SharePartition:
         return None
 
     def expire(self, now_ms: int) -> int:
-        """Release what is locked beyond its time, at once; the number of offsets. It is written with the next write."""
+        """Release what is locked beyond its time, at once, and end backoffs; the number of offsets.
+
+        What is released is written with the next write.
+        """
         expired = 0
-        while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= now_ms:
+        while (deadline_ms := self._next_expiry_ms()) is not None and deadline_ms <= now_ms:
             _, lock_id = heappop(self._deadlines)
             lock = self._locks[lock_id]
             lock.expired = True
             for a, b in self._acquired_by(lock):
-                self._expired(a, b)
+                self._expired(a, b, deadline_ms)
                 expired += b - a
+        while self._waits and self._waits[0][0] <= now_ms:
+            _, first, last = heappop(self._waits)
+            expired += self._end_wait(first, last)
         if expired:
             self._advance()
         return expired
 
-    def _expired(self, a: int, b: int) -> None:
-        """Release offsets whose lock has expired."""
+    def _expired(self, a: int, b: int, deadline_ms: int) -> None:
+        """Release offsets whose lock expired at a time."""
         self._unhold(a, b)
         for c, d, deliveries in _runs(self._deliveries, a, b):
             state = self._released_state(deliveries)
-            self._state[c:d] = bytes((state,)) * (d - c)
+            not_before_ms = self._not_before(state, deliveries, deadline_ms)
+            if not_before_ms:
+                self._wait(c, d, not_before_ms)
+            else:
+                self._state[c:d] = bytes((state,)) * (d - c)
             if state in FINAL:
                 self._finished += d - c
             self._edits += 2
-            self._queue.append(Change(self.start + c, self.start + d - 1, state, deliveries, False))
+            self._queue.append(Change(self.start + c, self.start + d - 1, state, deliveries, False, not_before_ms))
+
+    def _end_wait(self, first: int, last: int) -> int:
+        """Make what waits in a range AVAILABLE; the number of offsets."""
+        a, b = max(first - self.start, 0), last + 1 - self.start
+        if a >= b:
+            return 0
+        assert self._state.count(WAITING, a, b) == b - a, f"{first} to {last} do not wait"
+        self._state[a:b] = bytes((AVAILABLE,)) * (b - a)
+        return b - a
 
     # Writing
 
@@ -678,7 +756,7 @@ class SharePartition:
         passed = 0 if found is None else found.end()
         start = self.start + passed
         changes, self._queue = self._queue, []
-        batches = self._everything(start) if self._rewrite else _batches(changes, start)
+        batches = self._everything(start) if self._rewrite else _batches(changes, start, self._wall_ahead_ms)
         self._rewrite = False
         count = self._finished + self._ending - passed
         self._writing = Write(Offset(start), count, batches, changes)
@@ -687,8 +765,16 @@ class SharePartition:
     def _everything(self, start: int) -> list[StateBatch]:
         """The whole window as the coordinator has to know it; a delivery in flight does not count."""
         batches: list[StateBatch] = []
+        waits = sorted((first, last, until_ms) for until_ms, first, last in self._waits)
         for first, last, state, deliveries in self.ranges():
             if last < start:
+                continue
+            if state == WAITING:
+                batches += (
+                    StateBatch(max(a, first), min(b, last), AVAILABLE, deliveries, until_ms + self._wall_ahead_ms)
+                    for a, b, until_ms in waits
+                    if a <= last and b >= first
+                )
                 continue
             known, counted = WRITTEN_AS[state], deliveries - (state == ACQUIRED)
             if known != AVAILABLE or counted:
@@ -703,11 +789,14 @@ class SharePartition:
             if change.pending:
                 a, b = max(change.first - self.start, 0), change.last + 1 - self.start
                 if a < b:
-                    self._settle(a, b, change.state)
+                    self._settle(a, b, change.state, change.not_before_ms)
         self._advance()
 
-    def _settle(self, a: int, b: int, state: int) -> None:
+    def _settle(self, a: int, b: int, state: int, not_before_ms: int) -> None:
         self._unhold(a, b)
+        if not_before_ms:
+            self._wait(a, b, not_before_ms)
+            return
         self._state[a:b] = bytes((state,)) * (b - a)
         if state in FINAL:
             self._ending -= b - a
@@ -730,7 +819,7 @@ class SharePartition:
             self._state[a:b] = bytes((ACQUIRED,)) * (b - a)
             for c, d, lock in list(self._locked(a, b)):
                 if lock.expired:
-                    self._expired(c, d)
+                    self._expired(c, d, lock.deadline_ms)
         self._advance()
 
     # Dead letters
@@ -828,6 +917,7 @@ WRITTEN_AS = {
     ENDING_ARCHIVED: ARCHIVED,
     ENDING_ARCHIVING: ARCHIVING,
     RELEASING: AVAILABLE,
+    WAITING: AVAILABLE,
 }
 """The state that the coordinator is to know of each state of the column."""
 
@@ -854,17 +944,14 @@ def _runs(column: bytearray | bytes, a: int, b: int) -> Iterator[tuple[int, int,
     return iter([(found.start(), found.end(), column[found.start()]) for found in _EQUAL_RUN.finditer(column, a, b)])
 
 
-def _batches(changes: list[Change], start: int) -> list[StateBatch]:
+def _batches(changes: list[Change], start: int, wall_ahead_ms: int) -> list[StateBatch]:
     """Changes from an offset on as the persister writes them, adjacent ones joined."""
     batches: list[StateBatch] = []
-    for first, last, state, deliveries, _ in changes:
+    for first, last, state, deliveries, _, not_before_ms in changes:
         if last < start:
             continue
-        first = max(first, start)
-        if batches:
-            before = batches[-1]
-            if before.last + 1 == first and before.state == state and before.deliveries == deliveries:
-                batches[-1] = StateBatch(before.first, last, state, deliveries)
-                continue
-        batches.append(StateBatch(first, last, state, deliveries))
+        found = StateBatch(max(first, start), last, state, deliveries, not_before_ms and not_before_ms + wall_ahead_ms)
+        if batches and batches[-1].last + 1 == found.first and batches[-1][2:] == found[2:]:
+            found = found._replace(first=batches.pop().first)
+        batches.append(found)
     return batches

@@ -328,3 +328,75 @@ def test_a_moved_log_start_forgets_what_is_gone_and_lets_its_holder_acknowledge_
     assert states(share) == [(7, 7, AVAILABLE, 1), (8, 9, ACQUIRED, 1)]
     assert share.log_start_moved(Offset(50))
     assert (share.start, share.end, share.held, share.next_deadline_ms()) == (50, 50, 0, None)
+
+
+BACKOFF = LIMITS._replace(backoff_ms=10, backoff_ms_max=35)
+
+
+def test_a_released_record_waits_longer_each_time_up_to_the_longest() -> None:
+    share = partition(limits=BACKOFF)
+    now_ms, waits = 0, []
+    for deliveries in range(1, 5):
+        assert acquire(share, "m", (0, 0), now_ms=now_ms) == [(0, 0, deliveries)]
+        assert acknowledge(share, "m", 0, 0, RELEASE, now_ms=now_ms)
+        begun = share.begin_write()
+        assert begun is not None
+        share.written(begun)
+        wakes_ms = share.next_deadline_ms()
+        assert wakes_ms is not None
+        assert [batch.not_before_ms for batch in begun.batches] == [wakes_ms]
+        waits.append(wakes_ms - now_ms)
+        assert share.expire(wakes_ms - 1) == 0
+        assert acquire(share, "m", (0, 0), now_ms=wakes_ms - 1) == []
+        assert share.expire(wakes_ms) == 1
+        now_ms = wakes_ms
+
+    assert waits == [10, 20, 35, 35]
+
+
+def test_others_go_out_while_one_waits_and_the_start_waits_for_it() -> None:
+    share = partition(limits=BACKOFF)
+    acquire(share, "m", (0, 1))
+    acknowledge(share, "m", 0, 0, RELEASE)
+    acknowledge(share, "m", 1, 1, ACCEPT)
+    write(share)
+
+    assert acquire(share, "n", (0, 1), (2, 3)) == [(2, 3, 1)]
+    assert share.start == 0
+    share.expire(10)
+    assert acquire(share, "n", (0, 1), now_ms=10) == [(0, 0, 2)]
+
+
+def test_a_lock_that_expires_and_a_leader_that_changes_keep_the_backoff() -> None:
+    share = partition(limits=BACKOFF)
+    acquire(share, "m", (0, 0))
+    assert share.expire(1005) == 1
+    begun = share.begin_write()
+    assert begun is not None
+    [batch] = begun.batches
+    assert batch.not_before_ms == 1010
+
+    state = SharePartitionState(3, Offset(0), -1, [batch])
+    later = SharePartition(state, Offset(0), BACKOFF, now_ms=5, wall_ahead_ms=1000)
+    assert later.next_deadline_ms() == 10
+    assert later.next_offset() == 1
+    assert later.expire(10) == 1
+    assert later.next_offset() == 0
+
+
+def test_a_backoff_that_a_wrong_clock_wrote_ends_within_the_longest() -> None:
+    state = SharePartitionState(3, Offset(0), -1, [StateBatch(0, 0, AVAILABLE, 1, 1 << 50)])
+
+    share = SharePartition(state, Offset(0), LIMITS, now_ms=5)
+
+    assert share.next_deadline_ms() == 5 + share_partition.BACKOFF_MS_MAX
+
+
+def test_what_a_leaving_member_held_does_not_wait() -> None:
+    share = partition(limits=BACKOFF)
+    acquire(share, "m", (0, 0))
+
+    assert share.release_member("m")
+    write(share)
+
+    assert acquire(share, "n", (0, 0)) == [(0, 0, 2)]

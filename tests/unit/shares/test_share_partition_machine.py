@@ -27,6 +27,7 @@ from penstock.shares.share_partition import (
     REJECT,
     RELEASE,
     RENEW,
+    WAITING,
     WRITTEN_AS,
     Acknowledged,
     DeadRange,
@@ -37,6 +38,7 @@ from penstock.shares.share_partition import (
 )
 
 LOCK_MS = 100
+WALL_AHEAD_MS = 1_000_000
 LIMITS = Limits(deliveries_max=4, unfinished_max=20, lock_ms=LOCK_MS)
 MEMBERS = st.sampled_from("abc")
 FINAL = (ACKNOWLEDGED, ARCHIVED)
@@ -54,6 +56,8 @@ class Record:
     wanted: int | None = None
     """The state that is being written."""
     expired: bool = False
+    not_before_ms: int = 0
+    """End of the backoff that follows, or lasts."""
 
 
 @dataclass
@@ -63,6 +67,7 @@ class Coordinator:
     start: int = 0
     count: int = 0
     known: dict[int, tuple[int, int]] = field(default_factory=dict)
+    not_before_ms: dict[int, int] = field(default_factory=dict)
 
     def commit(self, write: Write) -> None:
         self.start, self.count = write.start, write.delivery_complete_count
@@ -70,10 +75,14 @@ class Coordinator:
             assert batch.first >= write.start
             for offset in range(batch.first, batch.last + 1):
                 self.known[offset] = (batch.state, batch.deliveries)
+                self.not_before_ms[offset] = batch.not_before_ms
         self.known = {offset: known for offset, known in self.known.items() if offset >= self.start}
 
     def state(self) -> SharePartitionState:
-        batches = [StateBatch(offset, offset, *known) for offset, known in sorted(self.known.items())]
+        batches = [
+            StateBatch(offset, offset, *known, self.not_before_ms[offset])
+            for offset, known in sorted(self.known.items())
+        ]
         return SharePartitionState(0, Offset(self.start), self.count, batches)
 
 
@@ -100,7 +109,9 @@ class Sharing(RuleBasedStateMachine):
 
     def load(self) -> None:
         committed = self.coordinator.state()
-        self.share = SharePartition(committed, committed.start_offset, self.limits)
+        self.share = SharePartition(
+            committed, committed.start_offset, self.limits, now_ms=self.now_ms, wall_ahead_ms=WALL_AHEAD_MS
+        )
         self.writing = None
         last = max(self.coordinator.known, default=committed.start_offset - 1)
         self.records = {offset: Record() for offset in range(committed.start_offset, last + 1)}
@@ -401,6 +412,79 @@ class Burying(Sharing):
         self.__dict__["_gaps"] = value
 
 
+class Backing(Sharing):
+    """The same, for a group whose released records wait; those of a member that leaves do not."""
+
+    limits = LIMITS._replace(backoff_ms=30, backoff_ms_max=100)
+
+    def load(self) -> None:
+        super().load()
+        for at, not_before_ms in self.coordinator.not_before_ms.items():
+            record = self.records.get(at)
+            if record is not None and record.state == AVAILABLE and not_before_ms - WALL_AHEAD_MS > self.now_ms:
+                record.state, record.not_before_ms = WAITING, not_before_ms - WALL_AHEAD_MS
+
+    @staticmethod
+    def backoff(record: Record) -> int:
+        return min(30 * 2 ** (record.deliveries - 1), 100)
+
+    def want(self, wanted: object) -> None:
+        kinds = list(wanted)  # type: ignore[call-overload]
+        super().want(kinds)
+        for at, kind in kinds:
+            record = self.records[at]
+            waits = kind == RELEASE and record.wanted == AVAILABLE and not self.leaving
+            record.not_before_ms = self.now_ms + self.backoff(record) if waits else 0
+
+    leaving = False
+
+    @rule(member=MEMBERS)
+    def leave(self, member: str) -> None:
+        self.leaving = True
+        held = [at for at, record in self.records.items() if self.is_held(record, member)]
+        assert self.share.release_member(member) == bool(held)
+        self.want((at, RELEASE) for at in held)
+        self.leaving = False
+
+    def released(self, record: Record) -> None:
+        super().released(record)
+        if record.state == AVAILABLE:
+            record.state, record.not_before_ms = WAITING, record.deadline_ms + self.backoff(record)
+
+    @precondition(lambda self: self.writing is not None)
+    @rule()
+    def commit(self) -> None:
+        write = self.writing
+        assert write is not None
+        offsets = [at for at, _ in self.changed(write)]
+        super().commit()
+        for at in offsets:
+            record = self.records.get(at)
+            if record is not None and record.state == AVAILABLE and record.not_before_ms:
+                record.state = WAITING
+
+    @rule(passed=st.integers(1, 120))
+    def expire(self, passed: int) -> None:
+        self.now_ms += passed
+        changed = 0
+        for record in self.records.values():
+            if record.state == ACQUIRED and record.deadline_ms <= self.now_ms:
+                if record.wanted is None:
+                    self.released(record)
+                    changed += 1
+                else:
+                    record.expired = True
+            if record.state == WAITING and record.not_before_ms <= self.now_ms:
+                record.state = AVAILABLE
+                changed += 1
+        deadline = self.share.next_deadline_ms()
+        assert not changed or (deadline is not None and deadline <= self.now_ms)
+        assert self.share.expire(self.now_ms) == changed
+        self.advance()
+
+
+TestBacking = Backing.TestCase
+TestBacking.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
 TestBurying = Burying.TestCase
 TestBurying.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
 TestSharing = Sharing.TestCase
