@@ -285,9 +285,13 @@ DIFFERENCES: tuple[Difference, ...] = (
         reason=(
             "A partition moves between members in three heartbeats. For ten seconds after a change, responses have a "
             "heartbeat interval of half a second instead of the configured one, so that a rebalance takes a second or "
-            "two instead of ten."
+            "two instead of ten. A member of a share group gets its first partitions with its second heartbeat: after "
+            "half a second instead of five."
         ),
-        places=(Place(scenario="groups_consumer/*", field="*.heartbeat_interval", kafka=5000, penstock=500),),
+        places=(
+            Place(scenario="groups_consumer/*", field="*.heartbeat_interval", kafka=5000, penstock=500),
+            Place(scenario="share_groups/*", field="*.heartbeat_interval", kafka=5000, penstock=500),
+        ),
     ),
     Difference(
         title="Growing an internal topic moves no group and no transactional id",

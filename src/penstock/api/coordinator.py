@@ -35,6 +35,7 @@ GROUP = 0
 TRANSACTION = 1
 SHARE = 2
 BATCHED_FROM = 4
+SHARE_FROM = 6
 SHARE_KEY_PARTS = 3
 TOPIC_ID_CHARACTERS = 22
 NO_NODE = -1
@@ -104,6 +105,8 @@ class Coordinators:
 
     def _find(self, context: RequestContext, key: str, key_type: int) -> gen.Coordinator:
         try:
+            if key_type == SHARE and context.api_version < SHARE_FROM:
+                raise InvalidRequest()
             node_id = self._coordinator_id(key, key_type)
             at = self._endpoint(context, node_id)
         except BrokerError as error:
