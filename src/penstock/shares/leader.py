@@ -26,6 +26,7 @@ from penstock.model.generated_errors import (
     NotCoordinator,
     NotLeaderOrFollower,
     OffsetNotAvailable,
+    TopicAuthorizationFailed,
     UnknownServerError,
     UnknownTopicOrPartition,
 )
@@ -300,6 +301,7 @@ class LedSharePartition:
 
     def _written(self, share: SharePartition, write: Write, _: None) -> None:
         share.written(write)
+        self._remove_consumed(write.start)
         self._plan_expiry(share)
         self._settle(None)
 
@@ -326,6 +328,17 @@ class LedSharePartition:
                 ack.fail(error)
         self.wake()
         self._owner.settled(self)
+
+    def _remove_consumed(self, start: Offset) -> None:
+        """Remove what is finished, now that this is committed, if the topic is there for this group alone."""
+        replica = self.replica
+        offset = min(start, replica.offsets.high_watermark)
+        if replica.config.consume_group != self.group or self.gone is not None or offset <= replica.offsets.log_start:
+            return
+        try:
+            replica.delete_records(offset)
+        except BrokerError as error:
+            self._owner.log.warning("consumed_records_kept", partition=str(replica.tp), reason=str(error))
 
     # Dead letters
 
@@ -517,6 +530,11 @@ class LedSharePartitions:
         if found is None:
             replica = self.replicas.find(key.topic_id, key.partition)
             replica.leading()
+            if replica.config.consume_group not in ("", group):
+                raise TopicAuthorizationFailed(
+                    f"topic {replica.tp.topic} is consumed by group {replica.config.consume_group} alone "
+                    "(consume.group): its records are removed once that group has consumed them"
+                )
             found = LedSharePartition(self, group, key, replica)
             self._led.setdefault(group, {})[key] = found
             found.load()
