@@ -99,6 +99,8 @@ class GroupShard:
         self._choose_member_id = choose_member_id
         self._groups: dict[str, Group | None] = {}
         """None is a group that has offsets but never had members; there may be a great many of these."""
+        self._begun: ShareGroup | None = None
+        """A share group whose first events are decided and not applied yet."""
         self._offset_store = OffsetStore()
         self._sweep = RetentionSweep(self._groups, self._offset_store)
 
@@ -164,6 +166,7 @@ class GroupShard:
         needed now, and no events.
         """
         draft = Draft(now_ms)
+        self._begun = None
         for response in step.responses:
             joining = isinstance(response.reply, JoinReply)
             draft.respond(response.ticket, JoinReply(member_id=NO_MEMBER_ID, error=type(error)) if joining else error)
@@ -266,7 +269,10 @@ class GroupShard:
         if not isinstance(group, ShareGroup):
             if event.value is None:
                 return
-            group = self._groups[event.group] = self._new_share(event.group)
+            begun, self._begun = self._begun, None
+            if begun is None or begun.name != event.group:
+                begun = self._new_share(event.group)
+            group = self._groups[event.group] = begun
         group.apply(event)
         if isinstance(event, ShareGroupMetadata) and event.value is None:
             del self._groups[event.group]
@@ -523,7 +529,8 @@ class GroupShard:
                 return failed(ticket, not_a_share_group(command.group))
             return group.share_heartbeat(command, ticket, now_ms)
         if command.member_epoch == JOINING_EPOCH:
-            return self._new_share(command.group).share_heartbeat(command, ticket, now_ms)
+            self._begun = self._new_share(command.group)
+            return self._begun.share_heartbeat(command, ticket, now_ms)
         kind = "Share group" if command.member_epoch > JOINING_EPOCH else "Group"
         return failed(ticket, GroupIdNotFound(f"{kind} {command.group} not found."))
 
@@ -532,7 +539,8 @@ class GroupShard:
         if not command.group:
             return failed(ticket, InvalidGroupId())
         if command.group not in self._groups:
-            return self._new_share(command.group).alter(command, ticket, now_ms)
+            self._begun = self._new_share(command.group)
+            return self._begun.alter(command, ticket, now_ms)
         group = self._groups[command.group]
         if not isinstance(group, ShareGroup):
             return failed(ticket, not_a_share_group(command.group))
