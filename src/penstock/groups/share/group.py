@@ -221,7 +221,7 @@ class ShareGroup:
         last = (state.assignment.epoch, state.target(member.member_id))
         interval_ms = self._settings.current.share_assignment_interval_ms
         computed_ms = state.assignment.computed_ms
-        if state.assignment.epoch >= epoch or (computed_ms and draft.now_ms < computed_ms + interval_ms):
+        if state.assignment.epoch >= epoch or computed_ms <= draft.now_ms < computed_ms + interval_ms:
             return last
         members = {**state.members, member.member_id: member}
         assignable = {
