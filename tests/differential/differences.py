@@ -115,30 +115,18 @@ def _cell(value: Any) -> str:
 
 LATER_APIS = (
     "alter_user_scram_credentials",
-    "share_acknowledge",
-    "share_fetch",
-    "share_group_describe",
-    "share_group_heartbeat",
 )
 KAFKA_ONLY_APIS = (
     "add_raft_voter",
-    "alter_share_group_offsets",
-    "delete_share_group_offsets",
-    "delete_share_group_state",
     "describe_quorum",
-    "describe_share_group_offsets",
-    "initialize_share_group_state",
-    "read_share_group_state",
-    "read_share_group_state_summary",
     "remove_raft_voter",
     "streams_group_describe",
     "streams_group_heartbeat",
-    "write_share_group_state",
 )
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
-        title="Share groups and credentials are not served yet",
+        title="Credentials are not served yet",
         reason="An API is advertised when all of it works, so that no client uses half a feature. These come later.",
         places=(
             *(
@@ -151,8 +139,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="APIs between Kafka's own nodes are not served",
         reason=(
-            "penstock keeps its metadata in its own store and not in a Raft quorum; the state of share groups is "
-            "exchanged between Kafka's brokers, not with clients; streams groups belong to one Java library."
+            "penstock keeps its metadata in its own store and not in a Raft quorum; streams groups belong to one Java "
+            "library."
         ),
         places=(
             *(
@@ -168,8 +156,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         reason=(
             "Kafka's feature levels say which records its metadata log may hold, so that its nodes can be "
             "upgraded one by one. penstock has other records, and its cluster version is `penstock.version`: tools "
-            "take a level of `metadata.version` for a release of Kafka. Beside it are `transaction.version` and "
-            "`group.version`, by which clients choose their protocol."
+            "take a level of `metadata.version` for a release of Kafka. Beside it are `transaction.version`, "
+            "`group.version` and `share.version`, by which clients choose their protocol."
         ),
         places=(
             Place(
@@ -448,11 +436,78 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
+        title="Records can have a time to live",
+        reason=(
+            "The key `ttl.enable` is penstock's own: share groups skip records that are older than their header "
+            "`penstock-ttl-ms` (docs/queues.md)."
+        ),
+        places=tuple(
+            Place(scenario=f"{family}/*", field="*.configs[ttl.enable]", kafka=ABSENT)
+            for family in ("topics", "configs")
+        ),
+    ),
+    Difference(
         title="Share groups can wait before they deliver again",
         reason="The group settings `share.retry.backoff.*` are penstock's own (docs/queues.md).",
         places=tuple(
             Place(scenario="configs/*", field=f"*.configs[share.retry.{key}]", kafka=ABSENT)
             for key in ("backoff.ms", "backoff.max.ms")
+        ),
+    ),
+    Difference(
+        title="A share group's start is written with what moves it",
+        reason=(
+            "Kafka writes the start that a share partition has before the acknowledgement that it writes, so that the "
+            "coordinator learns with the next one how far the group is. Here the write names the start that it leads "
+            "to, and the lag of an idle group is right."
+        ),
+        places=tuple(
+            Place(
+                scenario="share_acknowledge/offsets_move_on",
+                field=f"{label}.groups[<g>].topics[<id of a>].partitions[0].start_offset",
+                kafka=kafka,
+                penstock=penstock,
+            )
+            for label, kafka, penstock in (("two finished", 0, 2), ("all finished", 2, 6), ("one more", 2, 6))
+        ),
+    ),
+    Difference(
+        title="Adjacent records with one delivery count are acquired as one range",
+        reason=(
+            "Where a strict record limit ends inside a batch, Kafka reports the rest of it as a range of its own when "
+            "it is acquired, because it keeps its records by batches."
+        ),
+        places=(
+            Place(scenario="share_fetch/strict_record_limits", field="*.acquired_records[0].last_offset"),
+            Place(scenario="share_fetch/strict_record_limits", field="*.acquired_records[1]", penstock=ABSENT),
+        ),
+    ),
+    Difference(
+        title="A share fetch goes on where the log starts now",
+        reason=(
+            "When the start of the log has moved, Kafka answers one ShareFetch with nothing, and the next one also "
+            "acquires the deleted records of the first batch. Here the first one acquires what is left."
+        ),
+        places=(
+            Place(
+                scenario="share_fetch/start_of_the_log_moves",
+                field="behind the new start.responses[<id of a>]",
+                kafka=ABSENT,
+            ),
+            Place(
+                scenario="share_fetch/start_of_the_log_moves",
+                field="late acknowledgement.responses[<id of a>].partitions[0].*",
+                penstock=ABSENT,
+            ),
+        ),
+    ),
+    Difference(
+        title="A share fetch of an unknown topic fails for that topic only",
+        reason="Kafka fails the whole request with UNKNOWN_SERVER_ERROR, for all topics of the member.",
+        places=(
+            Place(scenario="share_fetch/unknown_topics", field="*.error_code", kafka="unknown_server_error"),
+            Place(scenario="share_fetch/unknown_topics", field="*.acquisition_lock_timeout", kafka=0),
+            Place(scenario="share_fetch/unknown_topics", field="*.responses[<id of missing>]", kafka=ABSENT),
         ),
     ),
     Difference(

@@ -274,6 +274,9 @@ class ShareFetch:
             for topic in request.topics
             for each in topic.partitions
         }
+        if not any(acks.values()):
+            # As in Kafka: partitions without acknowledgements are answered only beside others.
+            acks = {}
         renews = request.is_renew_ack if context.api_version >= RENEW_FROM else None
         return after(self._acknowledge(key, acks, renews), partial(self._acknowledged, context, key, epoch))
 
