@@ -328,6 +328,13 @@ class TopicConfig:
         ),
         doc="How long a record is kept; -1 is no limit.",
     )
+    ttl_enable: bool = key(
+        "ttl.enable",
+        False,
+        Kind.BOOLEAN,
+        doc="Whether share groups skip records that are older than their header penstock-ttl-ms; other consumers see "
+        "them.",
+    )
     segment_bytes: int = key(
         "segment.bytes",
         1024 * 1024 * 1024,

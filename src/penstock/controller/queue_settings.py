@@ -6,7 +6,7 @@ from penstock.config.log import CONSUME_GROUP
 from penstock.model.cluster_versions import SHARE_GROUPS
 from penstock.model.generated_errors import InvalidConfig
 
-QUEUE_SETTINGS = (CONSUME_GROUP, "dedupe.window.records")
+QUEUE_SETTINGS = (CONSUME_GROUP, "dedupe.window.records", "ttl.enable")
 
 
 def check_queue_settings(configs: Mapping[str, str], before: Mapping[str, str], level: int) -> None:

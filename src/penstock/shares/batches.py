@@ -56,6 +56,11 @@ class ReadBatches:
             return records.read(records.position + position, size)
         return records[position : position + size]
 
+    def newest(self) -> bytes:
+        """All of the batch that the walk came to last, to look at its records."""
+        begin, end = (self._spans[-2][2] if len(self._spans) > 1 else 0), self._spans[-1][2]
+        return bytes(self._read(begin, end - begin))
+
     def cut(self, first: int, last: int) -> FileSlice | bytes:
         """The part from the batch that has the first offset to the one that has the last; both were walked."""
         begin = end = 0

@@ -9,7 +9,7 @@ new leader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Protocol
@@ -36,12 +36,14 @@ from penstock.observe.log import Logger
 from penstock.partition.leader import Leader
 from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
+from penstock.shares.batches import ReadBatches
 from penstock.shares.dead_letters import DeadLetters, reason_of
 from penstock.shares.letters import Cause
 from penstock.shares.persister import UNINITIALIZED_OFFSET, SharePartitionState, SharePersister
 from penstock.shares.sessions import SharedPartition
 from penstock.shares.settings import GroupSettings, ShareSettings
-from penstock.shares.share_partition import Acknowledged, Acquired, DeadRange, ReadBatch, SharePartition, Write
+from penstock.shares.share_partition import Acknowledged, Acquired, DeadRange, SharePartition, Write
+from penstock.shares.time_to_live import divided
 from penstock.storage.view import LogChanged
 
 RESTING_BYTES = 1 << 62
@@ -233,7 +235,7 @@ class LedSharePartition:
     def acquire(
         self,
         member: str,
-        batches: Iterable[ReadBatch],
+        batches: ReadBatches,
         fetch_offset: Offset,
         *,
         records_max: int,
@@ -243,9 +245,10 @@ class LedSharePartition:
         """Hand out records that were read at once from `next_offset` on."""
         share = self.share
         assert share is not None, f"{self}: acquired before it is loaded"
+        has_ttl = self.replica.config.ttl_enable
         acquired = share.acquire(
             member,
-            batches,
+            divided(batches, self._owner.now_wall_ms()) if has_ttl else batches,
             fetch_offset=fetch_offset,
             records_max=records_max,
             records_exact=records_exact,
@@ -254,6 +257,9 @@ class LedSharePartition:
         )
         if acquired:
             self._plan_expiry(share)
+        if has_ttl:
+            # What has expired.
+            self._write()
         return acquired
 
     # Acknowledging

@@ -104,6 +104,8 @@ class ReadBatch(NamedTuple):
     last: int
     is_aborted: bool = False
     """Whether the reader of committed data skips it."""
+    is_expired: bool = False
+    """Whether its time to live is over; a part of a batch may be."""
 
 
 class Acquired(NamedTuple):
@@ -380,18 +382,18 @@ class SharePartition:
         new_first = new_end = -1
         """The new range that is being collected."""
         position = max(fetch_offset, self.start)
-        for base, last, is_aborted in batches:
+        for base, last, is_aborted, is_expired in batches:
             if count >= records_max:
                 break
-            if new_first >= 0 and is_aborted:
+            if new_first >= 0 and (is_aborted or is_expired):
                 self._extend_acquired(taken, new_first, new_end)
                 new_first = -1
             if base > position and new_first < 0 and not self._skip(position, base):
                 break
             first = max(base, self.start)
             position = last + 1
-            if is_aborted:
-                if not self._skip(first, position):
+            if is_aborted or is_expired:
+                if not self._skip(first, position, is_written=is_expired):
                     break
                 continue
             window_end = self.end
@@ -477,13 +479,21 @@ class SharePartition:
         """Whether the window may reach so far; an empty one may reach anywhere."""
         return last - self.start < SPAN_MAX or not self._state
 
-    def _skip(self, first: int, until: int) -> bool:
-        """Archive offsets that are not to be handed out; False where the window would become too long."""
+    def _skip(self, first: int, until: int, *, is_written: bool = False) -> bool:
+        """Archive offsets that are not to be handed out; False where the window would become too long.
+
+        A next leader that reads the log skips them too, unless that is by the clock: then it `is_written`.
+        """
         window_end = self.end
         for c, d in self._available(first, min(until, window_end)):
+            if is_written:
+                for e, f, deliveries in _runs(self._deliveries, c - self.start, d - self.start):
+                    self._queue.append(Change(self.start + e, self.start + f - 1, ARCHIVED, deliveries, False))
             self._state[c - self.start : d - self.start] = bytes((ARCHIVED,)) * (d - c)
             self._finished += d - c
             self._edits += 2
+        if is_written and until > window_end:
+            self._queue.append(Change(max(first, window_end), until - 1, ARCHIVED, 0, False))
         if until > window_end:
             if not self._state:
                 self.start = until

@@ -172,7 +172,7 @@ class Sharing(RuleBasedStateMachine):
         throttled = [at for at in taken if self.records[at].deliveries > LIMITS.throttled_from]
         if throttled:
             assert throttled == taken
-            base, last, _ = next(batch for batch in found if batch.last >= offset)
+            base, last, *_ = next(batch for batch in found if batch.last >= offset)
             assert len(taken) <= max(1, (last + 1 - base) // 2)
             if self.records[taken[0]].deliveries == LIMITS.deliveries_max:
                 assert len(taken) == 1
