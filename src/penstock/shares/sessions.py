@@ -136,10 +136,9 @@ class ShareSessions:
         session = self.get(key)
         if epoch not in (EPOCH_FINAL, session.epoch):
             raise InvalidShareSessionEpoch()
+        if epoch != EPOCH_FINAL:
+            session.epoch = epoch_after(epoch)
         session.interrupt()
-        if epoch == EPOCH_FINAL:
-            return session
-        session.epoch = epoch_after(epoch)
         return session
 
     def is_current(self, session: ShareSession) -> bool:
