@@ -113,9 +113,7 @@ def _cell(value: Any) -> str:
     return "any" if text == ANYTHING else "`" + text.replace("|", "\\|") + "`"
 
 
-LATER_APIS = (
-    "alter_user_scram_credentials",
-)
+LATER_APIS = ("alter_user_scram_credentials",)
 KAFKA_ONLY_APIS = (
     "add_raft_voter",
     "describe_quorum",
@@ -444,6 +442,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         places=tuple(
             Place(scenario=f"{family}/*", field="*.configs[ttl.enable]", kafka=ABSENT)
             for family in ("topics", "configs")
+        ),
+    ),
+    Difference(
+        title="Share groups can be ordered by key",
+        reason="The group settings `share.order` and `share.order.in.flight` are penstock's own (docs/queues.md).",
+        places=tuple(
+            Place(scenario="configs/*", field=f"*.configs[{key}]", kafka=ABSENT)
+            for key in ("share.order", "share.order.in.flight")
         ),
     ),
     Difference(

@@ -97,6 +97,21 @@ class GroupConfig:
         choices=ISOLATION_LEVELS,
         doc="Whether records of open and aborted transactions are delivered.",
     )
+    share_order: str = key(
+        "share.order",
+        "none",
+        Kind.STRING,
+        choices=("none", "key"),
+        doc="Order of delivery: none, or records of one key to one member at a time, in the order of the log (key).",
+    )
+    share_order_in_flight: int = key(
+        "share.order.in.flight",
+        0,
+        Kind.INT,
+        minimum=0,
+        doc="With share.order=key, records of one key that a member has at a time; 1 is strict order also over "
+        "retries, 0 is any number.",
+    )
     share_partition_max_record_locks: int = key(
         "share.partition.max.record.locks",
         2000,

@@ -56,6 +56,11 @@ class ReadBatches:
             return records.read(records.position + position, size)
         return records[position : position + size]
 
+    @property
+    def walked(self) -> int:
+        """Batches that the walk has come to."""
+        return len(self._spans)
+
     def newest(self) -> bytes:
         """All of the batch that the walk came to last, to look at its records."""
         begin, end = (self._spans[-2][2] if len(self._spans) > 1 else 0), self._spans[-1][2]

@@ -142,7 +142,7 @@ class ShareFetchJob:
             if led.gone is not None:
                 self._fail(key, led.gone)
                 continue
-            offset = led.next_offset()
+            offset = led.next_offset(self._member)
             if offset is not None:
                 ready.append((key, led, offset))
         found: list[Candidate] = []
@@ -189,7 +189,7 @@ class ShareFetchJob:
                 self.results[key] = Shared(batches.cut(acquired[0].first, acquired[-1].last), acquired)
                 self._has_acquired = True
                 return sum(each.last + 1 - each.first for each in acquired)
-            again = led.next_offset()
+            again = led.next_offset(self._member)
             if again is None or again == offset:
                 return 0
             # All that was read is to be skipped.

@@ -9,7 +9,7 @@ new leader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Protocol
@@ -38,11 +38,12 @@ from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
 from penstock.shares.batches import ReadBatches
 from penstock.shares.dead_letters import DeadLetters, reason_of
+from penstock.shares.keys import hashes_between, keyed
 from penstock.shares.letters import Cause
 from penstock.shares.persister import UNINITIALIZED_OFFSET, SharePartitionState, SharePersister
 from penstock.shares.sessions import SharedPartition
 from penstock.shares.settings import GroupSettings, ShareSettings
-from penstock.shares.share_partition import Acknowledged, Acquired, DeadRange, SharePartition, Write
+from penstock.shares.share_partition import Acknowledged, Acquired, DeadRange, ReadBatch, SharePartition, Write
 from penstock.shares.time_to_live import divided
 from penstock.storage.view import LogChanged
 
@@ -193,7 +194,7 @@ class LedSharePartition:
     def _begin(self, state: SharePartitionState, start: Offset) -> None:
         try:
             now_ms = self._owner.now_ms()
-            self.share = SharePartition(
+            share = SharePartition(
                 state,
                 start,
                 self.settings.limits,
@@ -206,9 +207,38 @@ class LedSharePartition:
             )
             self._load_failed(UnknownServerError("The state of the share partition is not sound."))
             return
-        self.share.log_start_moved(self.replica.offsets.log_start)
+        share.log_start_moved(self.replica.offsets.log_start)
+        if share.by_key and share.unfinished:
+            self._owner.spawn(self._learn(share))
+        else:
+            self._serve(share)
+
+    async def _learn(self, share: SharePartition) -> None:
+        """Read the keys of what is unfinished, before any of it is handed out."""
+        replica, loop = self.replica, asyncio.get_running_loop()
+        first, until = Offset(share.start), Offset(share.end)
+        try:
+            for left in reversed(range(SEARCHES_MAX)):
+                view = replica.log.view()
+                work = partial(hashes_between, view, first, until, self._owner.replicas.decompression)
+                try:
+                    found = await loop.run_in_executor(self._owner.threads, work)
+                    break
+                except LogChanged:
+                    if not left:
+                        raise
+        except Exception as error:
+            self._load_failed(error)
+            return
+        for base, hashes in found:
+            share.learn(base, hashes)
+        if self.gone is None:
+            self._serve(share)
+
+    def _serve(self, share: SharePartition) -> None:
+        self.share = share
         self._watch()
-        self._plan_expiry(self.share)
+        self._plan_expiry(share)
         self._bury()
         self.wake()
 
@@ -218,17 +248,24 @@ class LedSharePartition:
 
     # What may be acquired
 
-    def next_offset(self) -> Offset | None:
-        """The first offset that may be acquired and that readers may see; None where there is none now."""
+    def next_offset(self, member: str | None = None) -> Offset | None:
+        """The first offset that may be acquired and that readers may see; None where there is none now.
+
+        Without a member it is one that some member may acquire.
+        """
         share = self.share
         if share is None:
             return None
         settings = self.settings
         share.limits = settings.limits
+        if share.by_key != settings.limits.by_key:
+            # Members lose what they hold, and go on under the other order.
+            self.drop(NotLeaderOrFollower())
+            return None
         offsets = self.replica.offsets
         if offsets.log_start > share.start:
             share.log_start_moved(offsets.log_start)
-        offset = share.next_offset()
+        offset = share.next_offset(member)
         end = offsets.last_stable if settings.read_committed else offsets.high_watermark
         return offset if offset is not None and offset < end else None
 
@@ -246,9 +283,10 @@ class LedSharePartition:
         share = self.share
         assert share is not None, f"{self}: acquired before it is loaded"
         has_ttl = self.replica.config.ttl_enable
+        read: Iterable[ReadBatch] = divided(batches, self._owner.now_wall_ms()) if has_ttl else batches
         acquired = share.acquire(
             member,
-            divided(batches, self._owner.now_wall_ms()) if has_ttl else batches,
+            keyed(read, batches) if share.by_key else read,
             fetch_offset=fetch_offset,
             records_max=records_max,
             records_exact=records_exact,

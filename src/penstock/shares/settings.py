@@ -68,6 +68,8 @@ class GroupSettings:
                 may_renew=found.share_renew_acknowledge_enable,
                 backoff_ms=found.share_retry_backoff_ms,
                 backoff_ms_max=found.share_retry_backoff_max_ms,
+                by_key=found.share_order == "key",
+                in_flight_max=found.share_order_in_flight,
                 has_dead_letters=bool(found.errors_deadletterqueue_topic_name),
             ),
             read_committed=found.share_isolation_level == "read_committed",

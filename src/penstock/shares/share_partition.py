@@ -20,6 +20,7 @@ what lies below need not be written. Expiry of a lock applies at once, and is wr
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from struct import Struct
@@ -94,6 +95,7 @@ _ARCHIVING_RUN = re.compile(rb"\x03+")
 _FINISHED_RUN = re.compile(rb"[\x02\x04]*")
 _FINISHED_WHEN_WRITTEN = re.compile(rb"[\x02\x04\x05\x06]*")
 _FINISHED_OR_NOT = re.compile(rb"[\x02\x04]+|[^\x02\x04]+")
+_UNFINISHED_RUN = re.compile(rb"[^\x02\x04]+")
 _EQUAL_RUN = re.compile(rb"(.)\1*", re.DOTALL)
 
 
@@ -106,6 +108,8 @@ class ReadBatch(NamedTuple):
     """Whether the reader of committed data skips it."""
     is_expired: bool = False
     """Whether its time to live is over; a part of a batch may be."""
+    keys: Sequence[int] = ()
+    """For a group that is ordered by key, a hash of the key of each offset; 0 where there is none."""
 
 
 class Acquired(NamedTuple):
@@ -137,6 +141,10 @@ class Limits(NamedTuple):
     """How long a record waits after its first delivery that failed."""
     backoff_ms_max: int = 0
     """The wait doubles with each delivery up to this; it never does if this is no longer."""
+    by_key: bool = False
+    """Whether records of one key go to one member at a time, in their order."""
+    in_flight_max: int = 0
+    """Records of one key that are handed out at a time, if they are ordered; 0 is any number."""
     has_dead_letters: bool = False
     """Whether what is rejected, or delivered too often, is copied to a topic before it is archived."""
 
@@ -213,6 +221,7 @@ class SharePartition:
         "_ending",
         "_finished",
         "_held",
+        "_keys",
         "_lock_id",
         "_lock_ids",
         "_locks",
@@ -244,6 +253,8 @@ class SharePartition:
         is ahead of it.
         """
         self._wall_ahead_ms = wall_ahead_ms
+        self._keys: array[int] | None = array("Q") if limits.by_key else None
+        """The hash of each offset's key, where the group is ordered by key."""
         self._waits: list[tuple[int, int, int]] = []
         """Heap of (end of the backoff, first offset, last offset) of what is WAITING."""
         self.limits = limits
@@ -295,6 +306,19 @@ class SharePartition:
     # What is known
 
     @property
+    def by_key(self) -> bool:
+        """Whether it orders by key, which was decided when it was loaded."""
+        return self._keys is not None
+
+    def learn(self, first: int, keys: Sequence[int]) -> None:
+        """The hashes of the keys of some offsets, as far as they are in the window."""
+        if self._keys is None:
+            return
+        a, b = max(first, self.start), min(first + len(keys), self.end)
+        if a < b:
+            self._keys[a - self.start : b - self.start] = array("Q", keys[a - first : b - first])
+
+    @property
     def end(self) -> int:
         """The first offset that was never handed out."""
         return self.start + len(self._state)
@@ -333,9 +357,43 @@ class SharePartition:
     def acquirable(self, member: str, first: int, until: int, now_ms: int) -> list[tuple[int, int]]:
         """The ranges of [first, until) within the window that may be handed out, as (first, after the last).
 
-        The one place that decides it. Offsets beyond the window are acquirable as far as `room` goes.
+        The one place that decides it. Offsets beyond the window are acquirable as far as `room` goes, except in order
+        of keys.
         """
-        return self._available(first, until)
+        if self._keys is None:
+            return self._available(first, until)
+        return self._next_of_keys(self._keys, member, first, until)
+
+    def _next_of_keys(self, keys: array[int], member: str, first: int, until: int) -> list[tuple[int, int]]:
+        """The available offsets of keys that no other member holds, and of which the member holds all before them."""
+        state, start = self._state, self.start
+        foreign: set[int] = set()
+        mine: dict[int, int] = {}
+        for run in _HELD_RUN.finditer(state):
+            for a, b, lock in self._locked(run.start(), run.end()):
+                if lock.member != member:
+                    foreign.update(keys[a:b])
+                else:
+                    for key in keys[a:b]:
+                        mine[key] = mine.get(key, 0) + 1
+        stuck: set[int] = set()
+        """Keys of which an earlier record waits for something."""
+        most = self.limits.in_flight_max or len(state)
+        found: list[tuple[int, int]] = []
+        for run in _UNFINISHED_RUN.finditer(state, 0, max(until - start, 0)):
+            for at in range(run.start(), run.end()):
+                key, now = keys[at], state[at]
+                is_free = not key or (key not in foreign and key not in stuck and mine.get(key, 0) < most)
+                if now == AVAILABLE and at >= first - start and is_free:
+                    mine[key] = mine.get(key, 0) + 1
+                    if found and found[-1][1] == start + at:
+                        found[-1] = found[-1][0], start + at + 1
+                    else:
+                        found.append((start + at, start + at + 1))
+                    continue
+                if now in (AVAILABLE, WAITING, RELEASING):
+                    stuck.add(key)
+        return found
 
     def _available(self, first: int, until: int) -> list[tuple[int, int]]:
         start = self.start
@@ -350,8 +408,14 @@ class SharePartition:
             return 0
         return max(self.limits.unfinished_max - self.unfinished, 0)
 
-    def next_offset(self) -> Offset | None:
-        """The first offset that may be handed out, or None: what to read from the log."""
+    def next_offset(self, member: str | None = None) -> Offset | None:
+        """The first offset that may be handed out, or None: what to read from the log.
+
+        Which that is depends on the member where keys are ordered; without one it is what some member may get.
+        """
+        if self._keys is not None and member is not None:
+            found = self._next_of_keys(self._keys, member, self.start, self.end)
+            return Offset(found[0][0]) if found else Offset(self.end) if self.room() else None
         if self.unfinished > self._held:
             at = self._state.find(AVAILABLE)
             if at >= 0:
@@ -376,13 +440,15 @@ class SharePartition:
         out alone or few together. Offsets that no batch has are archived, since compaction removed them, and so are
         those of aborted transactions.
         """
+        if self._keys is not None:
+            return self._acquire_by_key(member, batches, fetch_offset=fetch_offset, most=records_max, now_ms=now_ms)
         taken: list[Acquired] = []
         count = 0
         room = self.room()
         new_first = new_end = -1
         """The new range that is being collected."""
         position = max(fetch_offset, self.start)
-        for base, last, is_aborted, is_expired in batches:
+        for base, last, is_aborted, is_expired, _ in batches:
             if count >= records_max:
                 break
             if new_first >= 0 and (is_aborted or is_expired):
@@ -428,6 +494,38 @@ class SharePartition:
             room -= many
         if new_first >= 0:
             self._extend_acquired(taken, new_first, new_end)
+        if taken:
+            self._hold(member, taken, now_ms)
+        return taken
+
+    def _acquire_by_key(
+        self, member: str, batches: Iterable[ReadBatch], *, fetch_offset: int, most: int, now_ms: int
+    ) -> list[Acquired]:
+        """Take what was read into the window, with its keys, and hand out of it what the order allows."""
+        position = begin = max(fetch_offset, self.start)
+        for base, last, is_aborted, is_expired, keys in batches:
+            if base > position and not self._skip(position, base):
+                break
+            first = max(base, self.start)
+            position = last + 1
+            if is_aborted or is_expired:
+                if not self._skip(first, position, is_written=is_expired):
+                    break
+                continue
+            if position > self.end:
+                self._extend(min(position - self.end, self.room()) if self._fits(last) else 0, AVAILABLE, 0)
+            self.learn(base, keys)
+            if position > self.end:
+                break
+        taken, _ = self._acquire_again(
+            member,
+            begin,
+            self.end,
+            now_ms,
+            batch_records=max(self.end - begin, 1),
+            records_max=most,
+            is_first=True,
+        )
         if taken:
             self._hold(member, taken, now_ms)
         return taken
@@ -510,6 +608,8 @@ class SharePartition:
         self._state += bytes((state,)) * many
         self._deliveries += bytes((deliveries,)) * many
         self._lock_ids += bytes(LOCK_BYTES * many)
+        if self._keys is not None:
+            self._keys.frombytes(bytes(self._keys.itemsize * many))
 
     def _hold(self, member: str, taken: list[Acquired], now_ms: int) -> None:
         count = sum(each.last + 1 - each.first for each in taken)
@@ -908,6 +1008,8 @@ class SharePartition:
 
     def _drop(self, many: int) -> None:
         del self._state[:many], self._deliveries[:many], self._lock_ids[: many * LOCK_BYTES]
+        if self._keys is not None:
+            del self._keys[:many]
 
     def _count_finished(self, a: int, b: int) -> int:
         return self._state.count(ACKNOWLEDGED, a, b) + self._state.count(ARCHIVED, a, b)

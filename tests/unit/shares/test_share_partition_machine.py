@@ -483,6 +483,97 @@ class Backing(Sharing):
         self.advance()
 
 
+class Ordering(Sharing):
+    """The same, for a group whose records of one key go to one member at a time, in their order."""
+
+    limits = LIMITS._replace(by_key=True)
+
+    @staticmethod
+    def key(at: int) -> int:
+        """Every fifth record has none."""
+        return 0 if at % 5 == 4 else at * 7 % 4 + 1
+
+    def load(self) -> None:
+        super().load()
+        self.share.learn(self.at - 1, [self.key(at) for at in range(self.at - 1, self.at + 40)])
+
+    def allowed(self, member: str) -> list[int]:
+        """The offsets of the window that the member may get next, one by one."""
+        found: list[int] = []
+        most = self.limits.in_flight_max or len(self.records)
+        for at in sorted(self.records):
+            record, key = self.records[at], self.key(at)
+            if record.state != AVAILABLE or record.wanted is not None:
+                continue
+            others = [(each, self.records[each]) for each in self.records if key and self.key(each) == key]
+            held = [each for each, other in others if other.state == ACQUIRED and other.member == member]
+            if any(other.state == ACQUIRED and other.member != member for _, other in others):
+                continue
+            before = [(each, other) for each, other in others if each < at and other.state not in FINAL]
+            ready = all(
+                each in found or (other.state == ACQUIRED and other.wanted != AVAILABLE) for each, other in before
+            )
+            count = len(held) + sum(self.key(each) == key for each in found)
+            if not key or (ready and count < most):
+                found.append(at)
+        return found
+
+    @rule(member=MEMBERS, most=st.integers(1, 15), exact=st.booleans(), size=st.integers(0, 5), read=st.integers(1, 4))
+    def acquire(self, member: str, most: int, exact: bool, size: int, read: int) -> None:
+        offset = self.share.next_offset(member)
+        end = self.at + len(self.records)
+        unfinished = sum(record.state not in FINAL for record in self.records.values())
+        allowed = self.allowed(member)
+        full = unfinished >= self.limits.unfinished_max
+        assert offset == min(allowed, default=None if full else end)
+        if offset is None:
+            return
+        found = [
+            ReadBatch(base, last, keys=[self.key(at) for at in range(base, last + 1)])
+            for base, last in self.batches
+            if last >= offset
+        ][:read]
+        if not found:
+            return
+        acquired = self.share.acquire(
+            member,
+            found,
+            fetch_offset=offset,
+            records_max=most,
+            records_exact=exact,
+            batch_size=size,
+            now_ms=self.now_ms,
+        )
+        for at in range(end, self.share.end):
+            self.records[at] = Record()
+        assert sum(record.state not in FINAL for record in self.records.values()) <= max(
+            unfinished, self.limits.unfinished_max
+        )
+        allowed = self.allowed(member)
+        taken = [at for first, last, _ in acquired for at in range(first, last + 1)]
+        assert taken == [at for at in allowed if at >= offset][: len(taken)], "in order, and nothing out of turn"
+        assert taken or not [at for at in allowed if at >= offset]
+        assert len(taken) <= most
+        for first, last, deliveries in acquired:
+            for at in range(first, last + 1):
+                record = self.records[at]
+                assert at not in self.accepted
+                record.deliveries += 1
+                assert record.deliveries == deliveries
+                record.state, record.member, record.expired = ACQUIRED, member, False
+                record.deadline_ms = self.now_ms + LOCK_MS
+
+
+class Queueing(Ordering):
+    """The same in strict order: one record of a key at a time."""
+
+    limits = LIMITS._replace(by_key=True, in_flight_max=1)
+
+
+TestOrdering = Ordering.TestCase
+TestOrdering.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestQueueing = Queueing.TestCase
+TestQueueing.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
 TestBacking = Backing.TestCase
 TestBacking.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
 TestBurying = Burying.TestCase
