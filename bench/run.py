@@ -37,6 +37,8 @@ from bench.java_tools import run_java
 from bench.lifecycle import empty_starts, many_partitions, memory_after_run, restarts
 from bench.machine import describe
 from bench.page_cache import HOLES
+from bench.queues import PARTS as QUEUE_PARTS
+from bench.queues import measure_queues
 from bench.report import render
 from bench.samples import KAFKA, Results, Sample
 from bench.several import PART as SEVERAL_PART
@@ -79,6 +81,7 @@ def part_names() -> tuple[str, ...]:
         *CEILING_PARTS,
         *GROUP_PARTS,
         *TRANSACTION_PARTS,
+        *QUEUE_PARTS,
         *SPARK_PARTS,
         *LIFECYCLE_PARTS,
         *CLUSTER_PARTS,
@@ -166,6 +169,7 @@ def stages(parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data:
     yield measure_ceilings(parts, sizes, data, say)
     yield measure_groups(parts, contenders, sizes, data, say)
     yield measure_transactions(parts, contenders, sizes, data, say)
+    yield measure_queues(parts, contenders, sizes, data, say)
     yield measure_spark_source(parts, contenders, sizes, data, say)
     yield measure_spark_values(parts, contenders, sizes, data, say)
     yield measure_spark_sink(parts, contenders, sizes, data, say)

@@ -55,6 +55,9 @@ class Sizes:
     transactions_bulk: int
     transactions_half: int
     transactional_ids: int
+    queue_messages: int
+    queue_backlog: int
+    """Records behind one that is held."""
     catch_up_bytes: int
     """By how much a follower lags when it returns."""
     spark_latency_rounds: int = 1
@@ -82,6 +85,8 @@ FULL = Sizes(
     transactions_bulk=400,
     transactions_half=1_000,
     transactional_ids=10_000,
+    queue_messages=1_000_000,
+    queue_backlog=1_000_000,
     catch_up_bytes=1_000_000_000,
 )
 QUICK = Sizes(
@@ -106,6 +111,8 @@ QUICK = Sizes(
     transactions_bulk=20,
     transactions_half=20,
     transactional_ids=200,
+    queue_messages=20_000,
+    queue_backlog=10_000,
     catch_up_bytes=50_000_000,
 )
 

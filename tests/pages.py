@@ -23,6 +23,7 @@ SHELL_PAGES = (
     "README.md",
     "docs/getting-started.md",
     "docs/groups.md",
+    "docs/queues.md",
     "docs/delivery.md",
     "docs/transactions.md",
     "docs/clients.md",

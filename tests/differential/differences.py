@@ -33,6 +33,9 @@ returns in the order of a hash table are compared as sets.
 """
 
 
+POLICIES = "String must be one of: compact, delete"
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Fields of responses; a star in `scenario` or `field` stands for any text.
@@ -110,32 +113,18 @@ def _cell(value: Any) -> str:
     return "any" if text == ANYTHING else "`" + text.replace("|", "\\|") + "`"
 
 
-LATER_APIS = (
-    "alter_user_scram_credentials",
-    "share_acknowledge",
-    "share_fetch",
-    "share_group_describe",
-    "share_group_heartbeat",
-)
+LATER_APIS = ("alter_user_scram_credentials",)
 KAFKA_ONLY_APIS = (
     "add_raft_voter",
-    "alter_share_group_offsets",
-    "delete_share_group_offsets",
-    "delete_share_group_state",
     "describe_quorum",
-    "describe_share_group_offsets",
-    "initialize_share_group_state",
-    "read_share_group_state",
-    "read_share_group_state_summary",
     "remove_raft_voter",
     "streams_group_describe",
     "streams_group_heartbeat",
-    "write_share_group_state",
 )
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
-        title="Share groups and credentials are not served yet",
+        title="Credentials are not served yet",
         reason="An API is advertised when all of it works, so that no client uses half a feature. These come later.",
         places=(
             *(
@@ -148,8 +137,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="APIs between Kafka's own nodes are not served",
         reason=(
-            "penstock keeps its metadata in its own store and not in a Raft quorum; the state of share groups is "
-            "exchanged between Kafka's brokers, not with clients; streams groups belong to one Java library."
+            "penstock keeps its metadata in its own store and not in a Raft quorum; streams groups belong to one Java "
+            "library."
         ),
         places=(
             *(
@@ -165,8 +154,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         reason=(
             "Kafka's feature levels say which records its metadata log may hold, so that its nodes can be "
             "upgraded one by one. penstock has other records, and its cluster version is `penstock.version`: tools "
-            "take a level of `metadata.version` for a release of Kafka. Beside it are `transaction.version` and "
-            "`group.version`, by which clients choose their protocol."
+            "take a level of `metadata.version` for a release of Kafka. Beside it are `transaction.version`, "
+            "`group.version` and `share.version`, by which clients choose their protocol."
         ),
         places=(
             Place(
@@ -282,9 +271,13 @@ DIFFERENCES: tuple[Difference, ...] = (
         reason=(
             "A partition moves between members in three heartbeats. For ten seconds after a change, responses have a "
             "heartbeat interval of half a second instead of the configured one, so that a rebalance takes a second or "
-            "two instead of ten."
+            "two instead of ten. A member of a share group gets its first partitions with its second heartbeat: after "
+            "half a second instead of five."
         ),
-        places=(Place(scenario="groups_consumer/*", field="*.heartbeat_interval", kafka=5000, penstock=500),),
+        places=(
+            Place(scenario="groups_consumer/*", field="*.heartbeat_interval", kafka=5000, penstock=500),
+            Place(scenario="share_groups/*", field="*.heartbeat_interval", kafka=5000, penstock=500),
+        ),
     ),
     Difference(
         title="Growing an internal topic moves no group and no transactional id",
@@ -445,6 +438,143 @@ DIFFERENCES: tuple[Difference, ...] = (
             Place(scenario=f"{family}/*", field=f"*.configs[{key}]", kafka=ABSENT)
             for family in ("topics", "configs")
             for key in ("view.of", "view.filter")
+        ),
+    ),
+    Difference(
+        title="Share groups have dead letters",
+        reason=(
+            "The keys `errors.deadletterqueue.*` of groups and topics have the names and meanings of Kafka 4.4, which "
+            "4.3.1 does not have; copies have their record's key and value by default (docs/queues.md)."
+        ),
+        places=(
+            *(
+                Place(scenario=f"{family}/*", field="*.configs[errors.deadletterqueue.group.enable]", kafka=ABSENT)
+                for family in ("topics", "configs")
+            ),
+            *(
+                Place(scenario="configs/*", field=f"*.configs[errors.deadletterqueue.{key}]", kafka=ABSENT)
+                for key in ("topic.name", "copy.record.enable", "topic.name.prefix")
+            ),
+        ),
+    ),
+    Difference(
+        title="Records can have a time to live",
+        reason=(
+            "The key `ttl.enable` is penstock's own: share groups skip records that are older than their header "
+            "`penstock-ttl-ms` (docs/queues.md)."
+        ),
+        places=tuple(
+            Place(scenario=f"{family}/*", field="*.configs[ttl.enable]", kafka=ABSENT)
+            for family in ("topics", "configs")
+        ),
+    ),
+    Difference(
+        title="Share groups can be ordered by key",
+        reason="The group settings `share.order` and `share.order.in.flight` are penstock's own (docs/queues.md).",
+        places=tuple(
+            Place(scenario="configs/*", field=f"*.configs[{key}]", kafka=ABSENT)
+            for key in ("share.order", "share.order.in.flight")
+        ),
+    ),
+    Difference(
+        title="Share groups can wait before they deliver again",
+        reason="The group settings `share.retry.backoff.*` are penstock's own (docs/queues.md).",
+        places=tuple(
+            Place(scenario="configs/*", field=f"*.configs[share.retry.{key}]", kafka=ABSENT)
+            for key in ("backoff.ms", "backoff.max.ms")
+        ),
+    ),
+    Difference(
+        title="A share group's start is written with what moves it",
+        reason=(
+            "Kafka writes the start that a share partition has before the acknowledgement that it writes, so that the "
+            "coordinator learns with the next one how far the group is. Here the write names the start that it leads "
+            "to, and the lag of an idle group is right."
+        ),
+        places=tuple(
+            Place(
+                scenario="share_acknowledge/offsets_move_on",
+                field=f"{label}.groups[<g>].topics[<id of a>].partitions[0].start_offset",
+                kafka=kafka,
+                penstock=penstock,
+            )
+            for label, kafka, penstock in (("two finished", 0, 2), ("all finished", 2, 6), ("one more", 2, 6))
+        ),
+    ),
+    Difference(
+        title="Adjacent records with one delivery count are acquired as one range",
+        reason=(
+            "Where a strict record limit ends inside a batch, Kafka reports the rest of it as a range of its own when "
+            "it is acquired, because it keeps its records by batches."
+        ),
+        places=(
+            Place(scenario="share_fetch/strict_record_limits", field="*.acquired_records[0].last_offset"),
+            Place(scenario="share_fetch/strict_record_limits", field="*.acquired_records[1]", penstock=ABSENT),
+        ),
+    ),
+    Difference(
+        title="A share fetch goes on where the log starts now",
+        reason=(
+            "When the start of the log has moved, Kafka answers one ShareFetch with nothing, and the next one also "
+            "acquires the deleted records of the first batch. Here the first one acquires what is left."
+        ),
+        places=(
+            Place(
+                scenario="share_fetch/start_of_the_log_moves",
+                field="behind the new start.responses[<id of a>]",
+                kafka=ABSENT,
+            ),
+            Place(
+                scenario="share_fetch/start_of_the_log_moves",
+                field="late acknowledgement.responses[<id of a>].partitions[0].*",
+                penstock=ABSENT,
+            ),
+        ),
+    ),
+    Difference(
+        title="A share fetch of an unknown topic fails for that topic only",
+        reason="Kafka fails the whole request with UNKNOWN_SERVER_ERROR, for all topics of the member.",
+        places=(
+            Place(scenario="share_fetch/unknown_topics", field="*.error_code", kafka="unknown_server_error"),
+            Place(scenario="share_fetch/unknown_topics", field="*.acquisition_lock_timeout", kafka=0),
+            Place(scenario="share_fetch/unknown_topics", field="*.responses[<id of missing>]", kafka=ABSENT),
+        ),
+    ),
+    Difference(
+        title="A topic can remove what a group has consumed",
+        reason=(
+            "`cleanup.policy=consume` and its key `consume.group` are penstock's own: records below the committed "
+            "offset of that group are removed, and commits of other groups are refused (docs/queues.md)."
+        ),
+        places=(
+            *(
+                Place(scenario=f"{family}/*", field="*.configs[consume.group]", kafka=ABSENT)
+                for family in ("topics", "configs")
+            ),
+            *(
+                Place(
+                    scenario=scenario,
+                    field="*.error_message",
+                    kafka=f"Invalid value {value} for configuration cleanup.policy: {POLICIES}",
+                    penstock=f"Invalid value {value} for configuration cleanup.policy: {POLICIES}, consume",
+                )
+                for scenario, value in (
+                    ("topics/bad_configs", "shred"),
+                    ("configs_change/appended_and_subtracted", "shred"),
+                    ("configs_change/steps_wrongly", "soon"),
+                )
+            ),
+        ),
+    ),
+    Difference(
+        title="A topic can remove repeated messages",
+        reason=(
+            "The key `dedupe.window.records` is penstock's own: a record whose header `penstock-msg-id` is known is "
+            "removed when it is produced (docs/queues.md)."
+        ),
+        places=tuple(
+            Place(scenario=f"{family}/*", field="*.configs[dedupe.window.records]", kafka=ABSENT)
+            for family in ("topics", "configs")
         ),
     ),
     Difference(

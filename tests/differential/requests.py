@@ -85,6 +85,13 @@ def fill_numbered(run: Run, topic: Topic, count: int, *, partition: int = 0, **f
         fill(run, topic, batch(*values, **fields), partition=partition)
 
 
+def delete_before(run: Run, topic: Topic, offset: int) -> None:
+    """Delete the records of partition 0 below an offset."""
+    deleted = {"name": topic.name, "partitions": [{"partition_index": 0, "offset": offset}]}
+    response = run.do("delete_records", 1, {"topics": [deleted], "timeout": 10_000})
+    assert response["topics"][0]["partitions"][0]["error_code"] == "none", response
+
+
 def missing(run: Run, token: str = "missing") -> Topic:
     """A topic that does not exist, by name and by id."""
     topic = Topic(name=run.name(token), topic_id="00000000-0000-4000-8000-0000000000ff")

@@ -26,6 +26,11 @@ SETTINGS = {
     "group.max.size": "4",
     "group.consumer.max.size": "4",
     "group.consumer.assignment.interval.ms": "0",
+    "group.share.max.size": "4",
+    "group.share.assignment.interval.ms": "0",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
 }
 """Settings of the recorded Kafka and of the compared broker: short timeouts, and limits that can be reached."""
 

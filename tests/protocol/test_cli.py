@@ -222,6 +222,20 @@ def test_settings_are_shown_with_their_source_set_and_unset(cli: Cli) -> None:
     assert "segment.mss" in cli.error("config", "set", "topic", "settings", "segment.mss=1")
 
 
+def test_the_settings_of_a_group_are_set_and_unset(cli: Cli) -> None:
+    cli.out("config", "set", "group", "workers", "share.auto.offset.reset=earliest")
+    [changed] = cli.json("config", "describe", "group", "workers")
+    cli.out("config", "unset", "group", "workers", "share.auto.offset.reset")
+    [after] = cli.json("config", "describe", "group", "workers", "--key", "share.auto.offset.reset")
+
+    assert (changed["key"], changed["value"], changed["source"]) == (
+        "share.auto.offset.reset",
+        "earliest",
+        "GROUP_CONFIG",
+    )
+    assert after["value"] == "latest"
+
+
 def test_the_settings_of_the_broker_are_shown(cli: Cli, broker: Broker) -> None:
     cli.out("topic", "create", "whose", "-p", "1")
     (only,) = cli.json("topic", "describe", "whose")["partitions"][0]["isr"]

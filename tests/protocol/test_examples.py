@@ -32,6 +32,8 @@ def run(command: list[str], **environment: str) -> str:
         ("with_kafka_python.py", "read 10 orders"),
         ("with_aiokafka.py", "read 10 orders"),
         ("with_faststream.py", "read 10 bills"),
+        ("queue_worker.py", "8 jobs done, 2 rejected"),
+        ("queue_priorities.py", "delivered 10 urgent and 10 normal mails"),
     ],
 )
 def test_a_python_example_reads_what_it_sent(broker: Any, name: str, last_words: str) -> None:
@@ -94,6 +96,15 @@ def test_the_example_with_kafkas_tools_reads_what_it_sent(broker: Any) -> None:
 
     assert "tea\ncoffee\nwater\n" in said
     assert said.splitlines()[-1].endswith(":0:3")
+
+
+@pytest.mark.needs("kafka-jars")
+def test_the_example_of_a_queue_with_kafkas_tools_delivers_released_records_again(broker: Any) -> None:
+    said = run([str(EXAMPLES / "queue_with_kafka_tools.sh"), broker.bootstrap], JAVA=str(find_java()))
+
+    assert "\ntea\ncoffee\nwater\n" in said
+    assert "Delivery:2\ttea\nDelivery:2\tcoffee\nDelivery:2\twater\n" in said
+    assert said.splitlines()[-1].split()[-1] == "0", "no lag"
 
 
 def test_every_example_is_run_by_some_test() -> None:

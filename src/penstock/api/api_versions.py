@@ -12,13 +12,14 @@ from collections.abc import Callable
 from penstock.api.registry import Api, RequestContext
 from penstock.metadata.records import Features
 from penstock.model.cluster_versions import FEATURE as CLUSTER_VERSION
-from penstock.model.cluster_versions import SUPPORTED, VersionRange
+from penstock.model.cluster_versions import SHARE_GROUPS, SUPPORTED, VersionRange
 from penstock.model.generated_errors import InvalidRequest, UnsupportedVersion
 from penstock.replication.peers import SOFTWARE_NAME as BROKER_SOFTWARE
 from penstock.wire.api import api_versions as gen
 
-FEATURES = {"group.version": 1, "transaction.version": 2}
-"""Level of each feature: the consumer group protocol, and transactions that bump the producer epoch."""
+SHARE_VERSION = "share.version"
+FEATURES = {"group.version": 1, SHARE_VERSION: 1, "transaction.version": 2}
+"""Level of each feature: the consumer group protocol, share groups, and transactions that bump the producer epoch."""
 
 FEATURE_MIN = 0
 LEVEL_ZERO_FROM = 4
@@ -75,7 +76,7 @@ class ApiVersions:
             finalized_features_epoch=finalized.epoch,
             finalized_features=[
                 gen.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-                for name, level in {**FEATURES, CLUSTER_VERSION: finalized.level}.items()
+                for name, level in {**features_at(finalized.level), CLUSTER_VERSION: finalized.level}.items()
             ],
         )
 
@@ -91,3 +92,8 @@ class ApiVersions:
             gen.ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, low, high in self._advertised(is_broker)
         ]
+
+
+def features_at(level: int) -> dict[str, int]:
+    """The features in force in a cluster of this version."""
+    return {name: value for name, value in FEATURES.items() if level >= SHARE_GROUPS or name != SHARE_VERSION}

@@ -2,10 +2,8 @@
 
 The coordinator of a group is the leader of its partition of `__consumer_offsets`. The first request creates that topic
 and waits for it, since an error would only make every client retry; likewise `__transaction_state` for a transactional
-id. Every broker responds alike, from the metadata: COORDINATOR_NOT_AVAILABLE while the partition has no live leader, or
-while too few brokers are live to create the topic.
-
-There is no topic for share partitions yet: their coordinators are the live brokers in turn, by the hash of the key.
+id and `__share_group_state` for a share partition. Every broker responds alike, from the metadata:
+COORDINATOR_NOT_AVAILABLE while the partition has no live leader, or while too few brokers are live to create the topic.
 """
 
 from __future__ import annotations
@@ -13,12 +11,13 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
 from contextlib import suppress
+from typing import Any
 
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.controller.controller import Controller
 from penstock.controller.internal_topics import InternalTopics
-from penstock.coordinator.runtime import partition_of
+from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.groups.service import GroupCoordinatorService
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.records import BrokerEndpoint
@@ -26,7 +25,8 @@ from penstock.model.deferred import Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorNotAvailable, InvalidRequest
 from penstock.model.ids import BrokerId
-from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from penstock.model.topic import GROUP_OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from penstock.shares.state.service import ShareCoordinatorService
 from penstock.transactions.service import TxnCoordinatorService
 from penstock.wire.api import find_coordinator as gen
 from penstock.wire.slices import each
@@ -35,6 +35,7 @@ GROUP = 0
 TRANSACTION = 1
 SHARE = 2
 BATCHED_FROM = 4
+SHARE_FROM = 6
 SHARE_KEY_PARTS = 3
 TOPIC_ID_CHARACTERS = 22
 NO_NODE = -1
@@ -50,21 +51,25 @@ class Coordinators:
         config: LiveConfig,
         groups: GroupCoordinatorService,
         transactions: TxnCoordinatorService,
+        shares: ShareCoordinatorService,
         internal: InternalTopics,
     ) -> None:
         self._image = controller.image
         self._config = config
-        self._groups = groups
-        self._transactions = transactions
         self._internal = internal
+        self._kinds: dict[int, tuple[str, CoordinatorRuntime[Any, Any]]] = {
+            GROUP: (GROUP_OFFSETS_TOPIC, groups),
+            TRANSACTION: (TRANSACTION_STATE_TOPIC, transactions),
+            SHARE: (SHARE_STATE_TOPIC, shares),
+        }
+        """The topic and the coordinators of each kind of key."""
 
     def apis(self) -> tuple[Api, ...]:
         return (Api(key=10, versions=range(7), handle=self.find_coordinator),)
 
     def find_coordinator(self, context: RequestContext, request: gen.Request) -> Eventual[gen.Response]:
-        if (request.key_type == GROUP and not self._internal.has_offsets()) or (
-            request.key_type == TRANSACTION and not self._internal.has_transactions()
-        ):
+        kind = self._kinds.get(request.key_type)
+        if kind is not None and kind[0] not in self._image.topics:
             return self._make_and_respond(context, request)
         return self._respond(context, request)
 
@@ -74,8 +79,10 @@ class Coordinators:
         with suppress(BrokerError):
             if request.key_type == GROUP:
                 await self._internal.ensure_offsets()
-            else:
+            elif request.key_type == TRANSACTION:
                 await self._internal.ensure_transactions()
+            else:
+                await self._internal.ensure_shares()
         return self._respond(context, request)
 
     def _respond(self, context: RequestContext, request: gen.Request) -> gen.Response:
@@ -98,6 +105,8 @@ class Coordinators:
 
     def _find(self, context: RequestContext, key: str, key_type: int) -> gen.Coordinator:
         try:
+            if key_type == SHARE and context.api_version < SHARE_FROM:
+                raise InvalidRequest()
             node_id = self._coordinator_id(key, key_type)
             at = self._endpoint(context, node_id)
         except BrokerError as error:
@@ -110,13 +119,12 @@ class Coordinators:
 
     def _coordinator_id(self, key: str, key_type: int) -> BrokerId:
         """The broker id of a coordinator; -1 where the partition has no leader."""
-        if key_type not in (GROUP, TRANSACTION, SHARE):
+        if key_type not in self._kinds:
             raise InvalidRequest()
         if key_type == SHARE:
             check_share_key(key)
-            return self._share_coordinator_id(key)
-        coordinators = self._groups if key_type == GROUP else self._transactions
-        topic = self._image.topics.get(GROUP_OFFSETS_TOPIC if key_type == GROUP else TRANSACTION_STATE_TOPIC)
+        name, coordinators = self._kinds[key_type]
+        topic = self._image.topics.get(name)
         if topic is None:
             raise CoordinatorNotAvailable()
         partition = coordinators.partition_of(key)
@@ -124,12 +132,6 @@ class Coordinators:
         if leader == self._config.current.broker_id and not coordinators.is_online(partition):
             raise CoordinatorNotAvailable()
         return leader
-
-    def _share_coordinator_id(self, key: str) -> BrokerId:
-        live = sorted(broker.broker_id for broker in self._image.live_brokers())
-        if not live:
-            raise CoordinatorNotAvailable()
-        return live[partition_of(key, len(live))]
 
     def _endpoint(self, context: RequestContext, broker_id: BrokerId) -> BrokerEndpoint:
         broker = self._image.brokers.get(broker_id) if self._image.is_live(broker_id) else None

@@ -29,6 +29,7 @@ from penstock.model.deferred import Eventual
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     InvalidGroupId,
+    TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
@@ -89,6 +90,9 @@ class GroupOffsets:
             if known is None:
                 error = UnknownTopicId.code if by_id else UnknownTopicOrPartition.code
                 unknown.append((name, topic_id, [(partition[0], error) for partition in partitions]))
+                continue
+            if known.configs and not self._coordinators.may_commit(known, request.group):
+                unknown.append((name, topic_id, [(part[0], TopicAuthorizationFailed.code) for part in partitions]))
                 continue
             if len(entries) + len(partitions) > OFFSETS_AT_ONCE_MAX:
                 try:

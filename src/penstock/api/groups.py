@@ -25,6 +25,7 @@ from penstock.groups.commands import (
 )
 from penstock.groups.context import GroupCoordinatorContext
 from penstock.groups.service import GroupCoordinatorService
+from penstock.groups.share.offsets import ShareOffsets
 from penstock.model.deferred import Deferred, Eventual, after
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -67,8 +68,9 @@ GROUPS_AT_ONCE_MAX = 500
 class Groups:
     """Passes requests to the coordinators of their groups."""
 
-    def __init__(self, *, coordinators: GroupCoordinatorService, turns: Turns) -> None:
+    def __init__(self, *, coordinators: GroupCoordinatorService, share_offsets: ShareOffsets, turns: Turns) -> None:
         self._coordinators = coordinators
+        self._share_offsets = share_offsets
         self._turns = turns
 
     def apis(self) -> tuple[Api, ...]:
@@ -214,10 +216,15 @@ class Groups:
     ) -> Eventual[delete_api.Response]:
         codes: dict[str, int] = {}
         places: dict[GroupCoordinatorContext, list[str]] = {}
+        deleted: list[Eventual[None]] = []
         for name in dict.fromkeys(request.groups_names):
             codes[name] = 0
             try:
-                places.setdefault(self._coordinators.of(name), []).append(name)
+                coordinator = self._coordinators.of(name)
+                if coordinator.shard().is_share_group(name):
+                    deleted.append(self._delete_share_group(name, codes))
+                else:
+                    places.setdefault(coordinator, []).append(name)
             except BrokerError as error:
                 codes[name] = error.code
             if self._turns.spent():
@@ -227,7 +234,6 @@ class Groups:
             for coordinator, names in places.items()
             for first in range(0, len(names), DELETED_AT_ONCE_MAX)
         ]
-        deleted: list[Eventual[None]] = []
         for coordinator, names in parts:
             if self._turns.spent():
                 await self._turns.pause()
@@ -242,6 +248,14 @@ class Groups:
             except BrokerError as error:
                 note(error)
         return after(Deferred.all(deleted), lambda _: deletion_response(codes))
+
+    def _delete_share_group(self, name: str, codes: dict[str, int]) -> Eventual[None]:
+        """Its share partitions have state with other coordinators, which goes first."""
+
+        def note(error: BrokerError | None) -> None:
+            codes[name] = 0 if error is None else error.code
+
+        return after(self._share_offsets.delete_group(name), note)
 
 
 def deletion_response(codes: dict[str, int]) -> delete_api.Response:

@@ -28,6 +28,7 @@ from penstock.model.generated_errors import (
     InvalidTopic,
     NotCoordinator,
     OperationNotAttempted,
+    TopicAuthorizationFailed,
     TransactionAbortable,
     UnknownTopicOrPartition,
 )
@@ -278,7 +279,7 @@ class Transactions:
     async def commit_offsets(
         self, context: RequestContext, request: commit_api.Request
     ) -> Eventual[commit_api.Response]:
-        known, entries = await self._committable(request)
+        known, refused, entries = await self._committable(request)
 
         def response(reply: Result) -> commit_api.Response:
             others = committer_error(reply, context.api_version).code if isinstance(reply, BrokerError) else 0
@@ -289,6 +290,8 @@ class Transactions:
                 codes = {(entries[at].topic, entries[at].partition): failure.code for at, failure in failures}
 
             def code(name: str, index: int) -> int:
+                if name in refused:
+                    return TopicAuthorizationFailed.code
                 if (name, index) not in known:
                     return UnknownTopicOrPartition.code
                 return codes.get((name, index), others)
@@ -311,12 +314,18 @@ class Transactions:
         )
         return self._commit_verified(context, request, command, response)
 
-    async def _committable(self, request: commit_api.Request) -> tuple[set[tuple[str, int]], list[CommitEntry]]:
-        """The partitions of a commit that exist, and their offsets."""
+    async def _committable(
+        self, request: commit_api.Request
+    ) -> tuple[set[tuple[str, int]], set[str], list[CommitEntry]]:
+        """The partitions of a commit that exist, the topics that only another group may commit to, the offsets."""
         known: set[tuple[str, int]] = set()
+        refused: set[str] = set()
         entries: list[CommitEntry] = []
         for requested in request.topics:
             name, topic = requested.name, self._image.shown(requested.name)
+            if topic is not None and not self._groups.may_commit(topic, request.group_id):
+                refused.add(name)
+                continue
             count = 0 if topic is None else len(topic.partitions)
             for partition in requested.partitions:
                 index = partition.partition_index
@@ -336,7 +345,7 @@ class Transactions:
                     await self._turns.pause()
             if self._turns.spent():
                 await self._turns.pause()
-        return known, entries
+        return known, refused, entries
 
     def _commit_verified(
         self,

@@ -26,6 +26,9 @@ from penstock.api.quotas import ClientQuotas
 from penstock.api.redirects import Redirects
 from penstock.api.registry import Api
 from penstock.api.scheduled import Scheduled
+from penstock.api.share_fetch import ShareFetch
+from penstock.api.share_groups import ShareGroups
+from penstock.api.share_states import ShareStates
 from penstock.api.topics import Topics
 from penstock.api.topics_describe import TopicsDescribe
 from penstock.api.topics_records import TopicsRecords
@@ -34,6 +37,7 @@ from penstock.api.transactions import Transactions
 from penstock.api.txn_admin import TxnAdmin
 from penstock.api.txn_verification import TxnVerification
 from penstock.broker.parts import Parts
+from penstock.model.cluster_versions import SHARE_GROUPS
 from penstock.partition.view_reader import ViewReader
 
 
@@ -108,6 +112,17 @@ def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...
                 turns=parts.turns,
             ),
         ),
+        ShareFetch(
+            fetches=parts.share_fetches,
+            sessions=parts.share_sessions,
+            timers=parts.timers,
+            hints=hints,
+            quotas=ground.quotas,
+            traffic=ground.traffic,
+            bytes_max=lambda: ground.settings().fetch_max_bytes,
+            sessions_max=lambda: ground.settings().group_share_max_share_sessions,
+            is_enabled=lambda: ground.catalog.image.level >= SHARE_GROUPS,
+        ),
         Offsets(replicas=parts.replicas, threads=ground.threads.executor, turns=parts.turns),
         TopicsRecords(replicas=parts.replicas, timers=parts.timers, turns=parts.turns),
         ProducerIdentities(producer_ids=parts.producer_ids, coordinators=parts.transactions),
@@ -139,9 +154,12 @@ def of_coordinators(parts: Parts, verification: TxnVerification) -> tuple[Family
             config=live,
             groups=groups,
             transactions=transactions,
+            shares=parts.share_states,
             internal=parts.internal_topics,
         ),
-        Groups(coordinators=groups, turns=parts.turns),
+        ShareStates(coordinators=parts.share_states, turns=parts.turns),
+        Groups(coordinators=groups, share_offsets=parts.share_offsets, turns=parts.turns),
+        ShareGroups(coordinators=groups, offsets=parts.share_offsets, image=image, turns=parts.turns),
         GroupOffsets(coordinators=groups, image=image, turns=parts.turns),
         ConsumerGroups(coordinators=groups, config=live, turns=parts.turns),
         Transactions(

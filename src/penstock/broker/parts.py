@@ -11,9 +11,13 @@ import penstock
 from penstock.config.broker import BrokerConfig
 from penstock.controller.controller import Controller
 from penstock.controller.deletions import Deletions
-from penstock.controller.internal_topics import InternalTopics
+from penstock.controller.internal_topics import InternalTopics, ShareStateTopic
 from penstock.controller.producer_ids import ProducerIds
+from penstock.groups.consumed_records import ConsumedRecords
+from penstock.groups.image_topics import ImageTopics
 from penstock.groups.service import GroupCoordinatorService
+from penstock.groups.share.latest_offsets import LatestOffsets
+from penstock.groups.share.offsets import ShareOffsets
 from penstock.maintenance.moves import Moving
 from penstock.maintenance.schedule import Maintenance
 from penstock.metadata.catalog import Catalog
@@ -21,6 +25,7 @@ from penstock.metadata.image import ImageDelta
 from penstock.metadata.live_config import LiveConfig
 from penstock.metadata.store import MetadataStore
 from penstock.model.clock import Clock, Randomness, monotonic_ms
+from penstock.model.cluster_versions import SHARE_GROUPS
 from penstock.model.ids import BrokerId, TopicId, TopicPartition
 from penstock.model.threads import Threads
 from penstock.model.timers import Timers
@@ -49,6 +54,13 @@ from penstock.replication.request_versions import sent_versions
 from penstock.replication.shutdown import ControlledShutdown
 from penstock.replication.tasks import Tasks
 from penstock.schedules.service import Schedules, record_check
+from penstock.shares.dead_letters import DeadLetters
+from penstock.shares.fetch import ShareFetches
+from penstock.shares.leader import LedSharePartitions
+from penstock.shares.sessions import ShareSessions
+from penstock.shares.settings import GroupSettings
+from penstock.shares.state.routing import RemoteStates, RoutedPersister
+from penstock.shares.state.service import ShareCoordinatorService
 from penstock.storage.directories import LogDirectory
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.store import LogStore
@@ -104,7 +116,13 @@ class Parts:
     moving: Moving
     fetches: Fetches
     groups: GroupCoordinatorService
+    consumed: ConsumedRecords
     transactions: TxnCoordinatorService
+    share_states: ShareCoordinatorService
+    share_persister: RoutedPersister
+    share_offsets: ShareOffsets
+    share_sessions: ShareSessions
+    share_fetches: ShareFetches
     markers: MarkerLog
     redirects: Redirects
     schedules: Schedules
@@ -130,13 +148,16 @@ class Parts:
         ground.catalog.listen(self._follow_brokers)
         self.groups.start()
         self.transactions.start()
+        self.share_states.start()
         self.schedules.start()
         ground.catalog.listen(self.groups.follow)
         ground.catalog.listen(self.transactions.follow)
+        ground.catalog.listen(self.share_states.follow)
         ground.catalog.listen(self.schedules.follow)
         cluster.on_roles_changed = self._follow_roles
         ground.live.listen(lambda _, after: self.replicas.reconfigure_all(after))
         ground.live.listen(lambda _, after: self.groups.reconfigure(after))
+        ground.live.listen(lambda _, after: self.share_states.reconfigure(after))
 
     def _follow_brokers(self, delta: ImageDelta) -> None:
         if delta.brokers:
@@ -147,6 +168,7 @@ class Parts:
         self.groups.follow_roles(changed)
         self.transactions.follow_roles(changed)
         self.schedules.follow_roles(changed)
+        self.share_states.follow_roles(changed)
 
     def went_offline(self, directory: LogDirectory) -> None:
         """Stop serving partitions of a log directory that failed."""
@@ -154,13 +176,16 @@ class Parts:
         # Not at once: it may be a coordinator's own write that has just failed.
         self.loop.call_soon(self.groups.end_offline)
         self.loop.call_soon(self.transactions.end_offline)
+        self.loop.call_soon(self.share_states.end_offline)
 
     def background(self) -> tuple[Coroutine[Any, Any, None], ...]:
         return (
             self.maintenance.run(),
             self.moving.run(),
             self.groups.run(),
+            self.consumed.run(),
             self.transactions.run(),
+            self.share_states.run(),
             self.deletions.run(),
             self.tasks.run(),
             self.isr.run(),
@@ -172,6 +197,7 @@ class Parts:
         self.tasks.close()
         self.peers.close()
         self.transactions.close()
+        self.share_states.close()
         self.groups.close()
         self.timers.close()
         self.replicas.close()
@@ -191,7 +217,18 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
     client = make_controller_client(ground, controller, peers, requests)
     replicas = make_replicas(ground, loop, turns, flushes)
     controller.ask_log_ends = make_log_ends(ground, replicas, peers).ask
-    groups = make_groups(ground, replicas, timers)
+    internal_topics = InternalTopics(
+        controller=client,
+        config=ground.settings,
+        alone=ground.alone,
+        log=ground.log.bind(part="internal_topics"),
+    )
+    share_states = make_share_states(ground, replicas, timers)
+    share_persister = make_share_persister(
+        ground, loop, share_states, ShareStateTopic(internal_topics, tasks.spawn), peers, timers
+    )
+    share_sessions = ShareSessions()
+    groups = make_groups(ground, replicas, timers, share_persister)
     redirects = make_redirects(ground, replicas, peers, client, tasks)
     markers = MarkerLog(replicas=replicas, groups=groups, clock=ground.clock, redirects=redirects)
     producer_ids = ProducerIds(client, spawn=tasks.spawn)
@@ -216,7 +253,24 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
         moving=make_moving(ground, replicas),
         fetches=make_fetches(ground, replicas, timers),
         groups=groups,
+        consumed=make_consumed(ground, replicas, groups, peers),
         transactions=transactions,
+        share_states=share_states,
+        share_persister=share_persister,
+        share_offsets=ShareOffsets(
+            coordinators=groups,
+            shares=share_persister,
+            topics=ImageTopics(ground.catalog.image),
+            ends=LatestOffsets(
+                broker_id=BrokerId(ground.settings().broker_id),
+                image=ground.catalog.image,
+                replicas=replicas,
+                peers=peers,
+                timeout_ms=request_timeout_ms(ground),
+            ),
+        ),
+        share_sessions=share_sessions,
+        share_fetches=make_share_fetches(ground, loop, replicas, timers, tasks, peers, share_persister, share_sessions),
         markers=markers,
         redirects=redirects,
         schedules=schedules,
@@ -227,12 +281,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
             remote=RemoteVerifier(peers=peers, call_soon=loop.call_soon, timeout_ms=request_timeout_ms(ground)),
         ),
         producer_ids=producer_ids,
-        internal_topics=InternalTopics(
-            controller=client,
-            config=ground.settings,
-            alone=ground.alone,
-            log=ground.log.bind(part="internal_topics"),
-        ),
+        internal_topics=internal_topics,
         deletions=make_deletions(ground, loop, metadata),
     )
 
@@ -451,7 +500,7 @@ def make_fetches(ground: Ground, replicas: Replicas, timers: Timers) -> Fetches:
     )
 
 
-def make_groups(ground: Ground, replicas: Replicas, timers: Timers) -> GroupCoordinatorService:
+def make_groups(ground: Ground, replicas: Replicas, timers: Timers, shares: RoutedPersister) -> GroupCoordinatorService:
     return GroupCoordinatorService(
         replicas=replicas,
         logs=ground.logs,
@@ -463,6 +512,20 @@ def make_groups(ground: Ground, replicas: Replicas, timers: Timers) -> GroupCoor
         threads=ground.threads.executor,
         log=ground.log.bind(part="groups"),
         counters=ground.storage_counters,
+        shares=shares,
+    )
+
+
+def make_consumed(ground: Ground, replicas: Replicas, groups: GroupCoordinatorService, peers: Peers) -> ConsumedRecords:
+    return ConsumedRecords(
+        broker_id=BrokerId(ground.settings().broker_id),
+        replicas=replicas,
+        image=ground.catalog.image,
+        coordinators=groups,
+        peers=peers,
+        interval_ms=lambda: ground.settings().log_consume_check_interval_ms,
+        timeout_ms=request_timeout_ms(ground),
+        log=ground.log.bind(part="groups"),
     )
 
 
@@ -492,4 +555,80 @@ def make_transactions(
             remote=RemoteMarkers(peers=peers, call_soon=loop.call_soon, timeout_ms=request_timeout_ms(ground)),
         ),
         take_producer_id=producer_ids.next_at_hand,
+    )
+
+
+def make_share_states(ground: Ground, replicas: Replicas, timers: Timers) -> ShareCoordinatorService:
+    return ShareCoordinatorService(
+        replicas=replicas,
+        logs=ground.logs,
+        image=ground.catalog.image,
+        config=ground.settings,
+        clock=ground.clock,
+        timers=timers,
+        threads=ground.threads.executor,
+        log=ground.log.bind(part="shares"),
+        counters=ground.storage_counters,
+    )
+
+
+def make_share_fetches(
+    ground: Ground,
+    loop: asyncio.AbstractEventLoop,
+    replicas: Replicas,
+    timers: Timers,
+    tasks: Tasks,
+    peers: Peers,
+    persister: RoutedPersister,
+    sessions: ShareSessions,
+) -> ShareFetches:
+    dead_letters = DeadLetters(
+        broker_id=BrokerId(ground.settings().broker_id),
+        image=ground.catalog.image,
+        replicas=replicas,
+        peers=peers,
+        timers=timers,
+        threads=ground.threads.executor,
+        clock=ground.clock,
+        spawn=tasks.spawn,
+        timeout_ms=request_timeout_ms(ground),
+        log=ground.log.bind(part="shares"),
+    )
+    led = LedSharePartitions(
+        dead_letters=dead_letters,
+        replicas=replicas,
+        persister=persister,
+        settings=GroupSettings(ground.catalog.image.group_configs, ground.settings),
+        timers=timers,
+        threads=ground.threads.executor,
+        spawn=tasks.spawn,
+        now_ms=lambda: monotonic_ms(ground.clock),
+        now_wall_ms=ground.clock.now_ms,
+        has_sessions=sessions.of_group.__contains__,
+        log=ground.log.bind(part="shares"),
+    )
+    return ShareFetches(led=led, timers=timers, threads=ground.threads.executor, loop=loop)
+
+
+def make_share_persister(
+    ground: Ground,
+    loop: asyncio.AbstractEventLoop,
+    coordinators: ShareCoordinatorService,
+    topic: ShareStateTopic,
+    peers: Peers,
+    timers: Timers,
+) -> RoutedPersister:
+    return RoutedPersister(
+        broker_id=BrokerId(ground.settings().broker_id),
+        image=ground.catalog.image,
+        coordinators=coordinators,
+        topic=topic,
+        remote=RemoteStates(
+            peers=peers,
+            call_soon=loop.call_soon,
+            timeout_ms=request_timeout_ms(ground),
+            serves=lambda: ground.catalog.image.level >= SHARE_GROUPS,
+        ),
+        timers=timers,
+        monotonic=ground.clock.monotonic,
     )

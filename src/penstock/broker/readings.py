@@ -91,6 +91,12 @@ class Readings:
         yield catalog.NETWORK_BYTES_OUT.sample(sum(sent for _, sent in traffic))
         yield from self._views()
         yield catalog.FILES_OPEN.sample(len(self._logs.all_directories[0].files))
+        repeated: Counter[str] = Counter()
+        for replica in self._replicas.live():
+            if replica.dedupe is not None:
+                repeated[replica.tp.topic] += replica.dedupe.removed
+        for topic, count in repeated.items():
+            yield catalog.TOPIC_RECORDS_REPEATED.sample(count, topic)
         states = self._logs.directories()
         offline = sum(state.offline is not None for state in states)
         yield catalog.LOG_DIRECTORIES.sample(offline, "offline")

@@ -1,4 +1,4 @@
-"""`penstock config`: settings of topics and brokers."""
+"""`penstock config`: settings of topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.cli.setting_hints import require_settings, setting_hints
 from penstock.client.admin import Admin, Resource
 
 app = typer.Typer(
-    help="Show and change the settings of topics and brokers.", no_args_is_help=True, add_completion=False
+    help="Show and change the settings of topics, brokers and groups.", no_args_is_help=True, add_completion=False
 )
 
 
@@ -31,10 +31,11 @@ class Entity(StrEnum):
 
     TOPIC = "topic"
     BROKER = "broker"
+    GROUP = "group"
 
 
 EntityArgument = Annotated[Entity, typer.Argument(help="What has the settings.")]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A topic's name or a broker's id.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of a topic or group, or a broker's id.")]
 
 
 @app.command()

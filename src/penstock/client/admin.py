@@ -56,7 +56,7 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """A resource with settings: a topic by name, or a broker by id."""
+    """A resource with settings: a topic or group by name, or a broker by id."""
 
     kind: str
     name: str

@@ -236,6 +236,12 @@ class GroupKeys:
         minimum=0,
         doc="Upper bound of a group's own interval.",
     )
+    errors_deadletterqueue_topic_name_prefix: str = key(
+        "errors.deadletterqueue.topic.name.prefix",
+        "dlq.",
+        Kind.STRING,
+        doc="How the names of the dead-letter topics of share groups begin.",
+    )
     share_coordinator_state_topic_num_partitions: int = key(
         "share.coordinator.state.topic.num.partitions",
         50,
@@ -248,7 +254,7 @@ class GroupKeys:
         3,
         Kind.SHORT,
         minimum=1,
-        doc="Replicas of __share_group_state, fewer where there are fewer brokers.",
+        doc="Replicas of __share_group_state; one where a broker is alone. Created once so many brokers are live.",
     )
     share_coordinator_state_topic_min_isr: int = key(
         "share.coordinator.state.topic.min.isr",
@@ -263,6 +269,38 @@ class GroupKeys:
         Kind.INT,
         minimum=1,
         doc="Segment size of __share_group_state.",
+    )
+    share_coordinator_snapshot_update_records_per_snapshot: int = key(
+        "share.coordinator.snapshot.update.records.per.snapshot",
+        500,
+        Kind.INT,
+        minimum=0,
+        maximum=500,
+        doc="Changes of a share partition between two records of its whole state.",
+    )
+    share_coordinator_cold_partition_snapshot_interval_ms: int = key(
+        "share.coordinator.cold.partition.snapshot.interval.ms",
+        300_000,
+        Kind.INT,
+        minimum=1,
+        internal=True,
+        doc="How often the whole state of idle share partitions is written again, so that older records can go.",
+    )
+    share_coordinator_state_topic_prune_interval_ms: int = key(
+        "share.coordinator.state.topic.prune.interval.ms",
+        300_000,
+        Kind.INT,
+        minimum=1,
+        internal=True,
+        doc="How often records of share state that later ones replace are deleted.",
+    )
+    group_share_initialize_retry_interval_ms: int = key(
+        "group.share.initialize.retry.interval.ms",
+        30_000,
+        Kind.INT,
+        minimum=1,
+        internal=True,
+        doc="How long a group coordinator waits before it asks again to initialize the state of a share partition.",
     )
     share_coordinator_write_timeout_ms: int = key(
         "share.coordinator.write.timeout.ms", 5000, Kind.INT, minimum=1, doc="How long a write of share state may take."

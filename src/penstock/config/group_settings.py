@@ -10,6 +10,8 @@ from penstock.config.key import Kind, Synonym, attribute_of, key, keys_of
 from penstock.model.generated_errors import InvalidConfig
 
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+BACKOFF_MS_MAX = 15 * 60 * 1000
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 OFFSET_RESETS = ("latest", "earliest")
 DURATION = re.compile(r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?", re.IGNORECASE)
 
@@ -76,12 +78,39 @@ class GroupConfig:
         synonyms=of("share.heartbeat.interval.ms"),
         doc="Interval between a member's heartbeats.",
     )
+    errors_deadletterqueue_topic_name: str = key(
+        DEAD_LETTER_TOPIC,
+        "",
+        Kind.STRING,
+        doc="The topic to which a share group copies records that are rejected, or delivered too often; empty: none.",
+    )
+    errors_deadletterqueue_copy_record_enable: bool = key(
+        "errors.deadletterqueue.copy.record.enable",
+        True,
+        Kind.BOOLEAN,
+        doc="Whether a dead letter has the key, value and headers of its record; else only where that is.",
+    )
     share_isolation_level: str = key(
         "share.isolation.level",
         "read_uncommitted",
         Kind.STRING,
         choices=ISOLATION_LEVELS,
         doc="Whether records of open and aborted transactions are delivered.",
+    )
+    share_order: str = key(
+        "share.order",
+        "none",
+        Kind.STRING,
+        choices=("none", "key"),
+        doc="Order of delivery: none, or records of one key to one member at a time, in the order of the log (key).",
+    )
+    share_order_in_flight: int = key(
+        "share.order.in.flight",
+        0,
+        Kind.INT,
+        minimum=0,
+        doc="With share.order=key, records of one key that a member has at a time; 1 is strict order also over "
+        "retries, 0 is any number.",
     )
     share_partition_max_record_locks: int = key(
         "share.partition.max.record.locks",
@@ -101,6 +130,23 @@ class GroupConfig:
     )
     share_renew_acknowledge_enable: bool = key(
         "share.renew.acknowledge.enable", True, Kind.BOOLEAN, doc="Whether a consumer may renew its lock."
+    )
+    share_retry_backoff_ms: int = key(
+        "share.retry.backoff.ms",
+        0,
+        Kind.INT,
+        minimum=0,
+        maximum=BACKOFF_MS_MAX,
+        doc="How long a record that was released, or whose lock expired, waits until it is delivered again; 0: not.",
+    )
+    share_retry_backoff_max_ms: int = key(
+        "share.retry.backoff.max.ms",
+        0,
+        Kind.INT,
+        minimum=0,
+        maximum=BACKOFF_MS_MAX,
+        doc="The wait doubles with every delivery up to this; it stays the same if this is less than "
+        "share.retry.backoff.ms.",
     )
     share_session_timeout_ms: int = key(
         "share.session.timeout.ms",
@@ -195,6 +241,11 @@ def check_group_configs(settings: Mapping[str, str], broker: BrokerConfig) -> No
         if name not in GROUP_KEYS:
             raise InvalidConfig(f"Unknown group config name: {name}")
     values = {name: GROUP_KEYS[name].read(text) for name, text in settings.items()}
+    prefix = broker.errors_deadletterqueue_topic_name_prefix
+    if values.get(DEAD_LETTER_TOPIC) and not str(values[DEAD_LETTER_TOPIC]).startswith(prefix):
+        raise GROUP_KEYS[DEAD_LETTER_TOPIC].refuse(
+            values[DEAD_LETTER_TOPIC], f"its name must begin with errors.deadletterqueue.topic.name.prefix, '{prefix}'"
+        )
     reset = values.get("share.auto.offset.reset", OFFSET_RESETS[0])
     if reset not in OFFSET_RESETS and not DURATION.fullmatch(str(reset)):
         raise GROUP_KEYS["share.auto.offset.reset"].refuse(

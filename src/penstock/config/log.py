@@ -17,7 +17,9 @@ HOUR_MS = 60 * MINUTE_MS
 RETENTION_HOURS_DEFAULT = 14 * 24
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
-CLEANUP_POLICIES = ("compact", "delete")
+CLEANUP_POLICIES = ("compact", "delete", "consume")
+CONSUME = "consume"
+CONSUME_GROUP = "consume.group"
 FLUSH_POLICIES = ("os", "group")
 COMPRESSED_CHECKS = ("header", "records")
 PARTITIONS_ACTIVE = "partitions.active"
@@ -27,6 +29,7 @@ SCHEDULE_TARGET = "schedule.target"
 MISFIRES = ("once", "skip", "all")
 ALL_PARTITIONS = -1
 SEGMENT_BYTES_MIN = 1024 * 1024
+DEDUPE_RECORDS_MAX = 1_000_000
 REPLICA_PAIR = re.compile(r"\d+:\d+")
 
 
@@ -59,7 +62,15 @@ class TopicConfig:
         choices=CLEANUP_POLICIES,
         as_set=True,
         synonyms=of("log.cleanup.policy"),
-        doc="How old records are removed: by age and size (delete), by newer records of a key (compact), or both.",
+        doc="How old records are removed: by age and size (delete), by newer records of a key (compact), or both; or "
+        "as soon as consume.group has consumed them (consume), which may be combined with delete.",
+    )
+    consume_group: str = key(
+        CONSUME_GROUP,
+        "",
+        Kind.STRING,
+        doc="The group that cleanup.policy=consume follows: records below its committed offset are removed, and other "
+        "groups cannot commit offsets of the topic.",
     )
     compression_gzip_level: int = key(
         "compression.gzip.level",
@@ -97,6 +108,15 @@ class TopicConfig:
         synonyms=of("compression.zstd.level"),
         doc="Level used when the broker itself compresses with zstd.",
     )
+    dedupe_window_records: int = key(
+        "dedupe.window.records",
+        0,
+        Kind.INT,
+        minimum=0,
+        maximum=DEDUPE_RECORDS_MAX,
+        doc="Offsets of a partition within which a record is removed when it is produced if an earlier one has the "
+        "same header penstock-msg-id; about 130 bytes of memory for each. 0 removes none.",
+    )
     delete_retention_ms: int = key(
         "delete.retention.ms",
         24 * HOUR_MS,
@@ -104,6 +124,12 @@ class TopicConfig:
         minimum=0,
         synonyms=of("log.cleaner.delete.retention.ms"),
         doc="How long compaction keeps a tombstone, so that consumers that read from the start still see it.",
+    )
+    errors_deadletterqueue_group_enable: bool = key(
+        "errors.deadletterqueue.group.enable",
+        False,
+        Kind.BOOLEAN,
+        doc="Whether share groups may copy to this topic what they give up (errors.deadletterqueue.topic.name).",
     )
     file_delete_delay_ms: int = key(
         "file.delete.delay.ms",
@@ -335,6 +361,13 @@ class TopicConfig:
         doc="The topic that messages are delivered to when they are due: it makes this one a topic of schedules. Only "
         "at creation.",
     )
+    ttl_enable: bool = key(
+        "ttl.enable",
+        False,
+        Kind.BOOLEAN,
+        doc="Whether share groups skip records that are older than their header penstock-ttl-ms; other consumers see "
+        "them.",
+    )
     segment_bytes: int = key(
         "segment.bytes",
         1024 * 1024 * 1024,
@@ -428,11 +461,31 @@ def check_topic_configs(overrides: Mapping[str, str], broker: "BrokerConfig") ->
         )
     if config.schedule_target and config.cleanup_policy != {"compact"}:
         raise InvalidConfig(f"{SCHEDULE_TARGET} needs cleanup.policy=compact: retention would delete what waits")
+    if config.dedupe_window_records and "compact" in config.cleanup_policy:
+        raise InvalidConfig(
+            "dedupe.window.records needs a cleanup.policy without compact: compaction removes ids which a new leader "
+            "has to find in the log"
+        )
+    check_consume(config)
     if config.remote_storage_enable:
         raise InvalidConfig(
             "Tiered Storage functionality is disabled in the broker. "
             "Topic cannot be configured with remote log storage."
         )
+
+
+def check_consume(config: TopicConfig) -> None:
+    """Raise `InvalidConfig` where a policy and the group that it follows contradict each other."""
+    if CONSUME not in config.cleanup_policy:
+        if config.consume_group:
+            raise InvalidConfig(f"{CONSUME_GROUP} needs cleanup.policy=consume")
+        return
+    if not config.consume_group:
+        raise InvalidConfig(
+            f"cleanup.policy=consume needs {CONSUME_GROUP}, the group whose consumed records are removed"
+        )
+    if "compact" in config.cleanup_policy:
+        raise InvalidConfig("cleanup.policy=consume cannot be combined with compact: both decide what a key has left")
 
 
 def topic_defaults(broker: "BrokerConfig") -> TopicConfig:

@@ -9,8 +9,11 @@ from penstock.config.log import COMPRESSED_CHECKS, FLUSH_POLICIES, RETENTION_HOU
 LIVE = Mode.CLUSTER_WIDE
 
 
-def default_of(topic_name: str, name: str, *, unset: bool = False) -> Any:
-    """Declare the broker's key that gives a topic's key its default. `unset` leaves that to the next synonym."""
+def default_of(topic_name: str, name: str, *, unset: bool = False, choices: tuple[str, ...] | None = None) -> Any:
+    """Declare the broker's key that gives a topic's key its default. `unset` leaves that to the next synonym.
+
+    `choices` are fewer than the topic's where one makes sense only for a topic.
+    """
     topic_key = TOPIC_KEYS[topic_name]
     default: Value = None if unset else topic_key.default
     return key(
@@ -20,7 +23,7 @@ def default_of(topic_name: str, name: str, *, unset: bool = False) -> Any:
         minimum=None if unset else topic_key.minimum,
         maximum=topic_key.maximum,
         also=topic_key.also,
-        choices=topic_key.choices,
+        choices=topic_key.choices if choices is None else choices,
         as_set=topic_key.as_set,
         mode=LIVE,
         doc=f"Default of a topic's {topic_name}. {topic_key.doc}",
@@ -48,7 +51,9 @@ class LogDefaults:
         doc="Threads that recover the logs of a directory after an unclean stop.",
     )
 
-    log_cleanup_policy: frozenset[str] = default_of("cleanup.policy", "log.cleanup.policy")
+    log_cleanup_policy: frozenset[str] = default_of(
+        "cleanup.policy", "log.cleanup.policy", choices=("compact", "delete")
+    )
     compression_gzip_level: int = default_of("compression.gzip.level", "compression.gzip.level")
     compression_lz4_level: int = default_of("compression.lz4.level", "compression.lz4.level")
     compression_type: str = default_of("compression.type", "compression.type")
@@ -177,6 +182,14 @@ class LogDefaults:
     log_cleaner_min_compaction_lag_ms: int = default_of("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms")
     log_cleaner_min_cleanable_ratio: float = default_of("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio")
 
+    log_consume_check_interval_ms: int = key(
+        "log.consume.check.interval.ms",
+        5_000,
+        Kind.LONG,
+        minimum=1,
+        mode=LIVE,
+        doc="How often leaders of topics with cleanup.policy=consume ask what their group has consumed.",
+    )
     log_files_open_max: int = key(
         "log.files.open.max",
         2048,

@@ -17,7 +17,13 @@ from penstock.metadata.records import chunks_needed, deletion_path, topic_path
 from penstock.metadata.store import MetadataStore
 from penstock.model.clock import Randomness
 from penstock.model.ids import TOPIC_ID_ZERO, BrokerId, LeaderEpoch, TopicId, TopicPartition
-from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, PartitionState, TopicState
+from penstock.model.topic import (
+    GROUP_OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    PartitionState,
+    TopicState,
+)
 from penstock.storage import marks, partition_metadata, set_aside
 from penstock.storage.checkpoint import CheckpointDamaged
 from penstock.storage.directories import CLUSTER_ID, LOCK, NODE_ID, LogDirectory
@@ -31,10 +37,13 @@ UNLIMITED_RETENTION: Mapping[str, str] = {"retention.ms": "-1", "retention.bytes
 """Settings of an adopted topic: its own are lost, and the default retention could delete the records at once."""
 
 COMPACTED: Mapping[str, str] = {"cleanup.policy": "compact"}
+COMPACTED_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
+"""The coordinators' topics of which the last record of each key counts."""
 
 INTERNAL_COUNTS: Mapping[str, str] = {
     GROUP_OFFSETS_TOPIC: "offsets.topic.num.partitions",
     TRANSACTION_STATE_TOPIC: "transaction.state.log.num.partitions",
+    SHARE_STATE_TOPIC: "share.coordinator.state.topic.num.partitions",
 }
 """The coordinators' topics, and the settings that their partition counts come from."""
 
@@ -231,7 +240,7 @@ def flat(steps: Iterable[PlanStep]) -> list[Operation]:
 
 
 def settings_of(adoption: Adoption) -> dict[str, str]:
-    usual = COMPACTED if adoption.name in INTERNAL_COUNTS else UNLIMITED_RETENTION
+    usual = COMPACTED if adoption.name in COMPACTED_TOPICS else UNLIMITED_RETENTION
     configs = {**usual, **(adoption.configs or {})}
     check_topic_configs(configs, BrokerConfig())
     return configs
@@ -247,7 +256,7 @@ def count_of(adoption: Adoption) -> int:
     setting = INTERNAL_COUNTS.get(adoption.name)
     if adoption.partitions is None and setting is not None:
         raise AdoptionRefused(
-            f"how many partitions {adoption.name} had is not known, and every group or transactional id is found by it",
+            f"how many partitions {adoption.name} had is not known, and every key in it is found by that number",
             f"give it with --partitions: the broker's {setting} when the topic was created, 50 unless it was set",
         )
     count = adoption.partitions or needed

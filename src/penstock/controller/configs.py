@@ -14,6 +14,7 @@ from penstock.config.log import TOPIC_KEYS, check_topic_configs
 from penstock.controller.brokers import partition_writes
 from penstock.controller.draining import check_draining
 from penstock.controller.plan import Plan, PlanStep, storable
+from penstock.controller.queue_settings import check_queue_settings
 from penstock.controller.scheduling import check_change
 from penstock.controller.views import check_alterable
 from penstock.metadata.image import MetadataImage
@@ -167,6 +168,7 @@ def plan_topic(
         return None, after
     check_draining(topic, after, config, image.level)
     check_change(topic, after)
+    check_queue_settings(after, topic.configs, image.level)
     data = storable(pack_topic(replace(topic, configs=after)))
     return Set(topic_path(topic.name), data, topic.version), after
 

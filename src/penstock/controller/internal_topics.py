@@ -1,12 +1,13 @@
-"""Creates the coordinators' topics, `__consumer_offsets` and `__transaction_state`, when they are first needed.
+"""Creates the coordinators' topics, such as `__consumer_offsets`, when they are first needed.
 
 A topic keeps the replication factor that it is created with. So where other brokers may join, its creation waits until
 as many are live as the configured factor asks for: the first broker of a cluster that starts must not settle it.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
 
 from penstock.config.broker import BrokerConfig
 from penstock.controller.cordons import open_brokers
@@ -14,7 +15,13 @@ from penstock.controller.topics import NewTopic
 from penstock.metadata.image import MetadataImage
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import CoordinatorNotAvailable, TopicAlreadyExists
-from penstock.model.topic import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicState, waits_for_brokers
+from penstock.model.topic import (
+    GROUP_OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    TopicState,
+    waits_for_brokers,
+)
 from penstock.observe.log import Logger
 
 REPLICAS_FOR_IN_SYNC_TWO = 3
@@ -55,6 +62,10 @@ class InternalTopics:
         """Whether `__transaction_state` exists."""
         return TRANSACTION_STATE_TOPIC in self._controller.image.topics
 
+    def has_shares(self) -> bool:
+        """Whether `__share_group_state` exists."""
+        return SHARE_STATE_TOPIC in self._controller.image.topics
+
     async def ensure_offsets(self) -> None:
         """Create `__consumer_offsets` unless it exists; raises a `BrokerError` where that fails."""
         await self._ensure(self._offsets())
@@ -62,6 +73,10 @@ class InternalTopics:
     async def ensure_transactions(self) -> None:
         """Create `__transaction_state` unless it exists; raises a `BrokerError` where that fails."""
         await self._ensure(self._transactions())
+
+    async def ensure_shares(self) -> None:
+        """Create `__share_group_state` unless it exists; raises a `BrokerError` where that fails."""
+        await self._ensure(self._shares())
 
     async def _ensure(self, wanted: NewTopic) -> None:
         async with self._turn:
@@ -122,3 +137,49 @@ class InternalTopics:
                 ("unclean.leader.election.enable", "false"),
             ),
         )
+
+    def _shares(self) -> NewTopic:
+        config = self._config()
+        replicas = self._factor(config.share_coordinator_state_topic_replication_factor)
+        return NewTopic(
+            name=SHARE_STATE_TOPIC,
+            partitions=config.share_coordinator_state_topic_num_partitions,
+            replication_factor=replicas,
+            configs=(
+                # The coordinator deletes the records that later ones replace.
+                ("cleanup.policy", "delete"),
+                ("compression.type", "producer"),
+                ("min.insync.replicas", str(min(config.share_coordinator_state_topic_min_isr, replicas))),
+                ("retention.bytes", "-1"),
+                ("retention.ms", "-1"),
+                ("segment.bytes", str(config.share_coordinator_state_topic_segment_bytes)),
+                ("unclean.leader.election.enable", "false"),
+            ),
+        )
+
+
+class ShareStateTopic:
+    """Creates `__share_group_state` in the background, for those who try again until it is there."""
+
+    def __init__(self, topics: InternalTopics, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
+        self._topics = topics
+        self._spawn = spawn
+        self._begun = False
+
+    def begin(self) -> None:
+        """Begin to create the topic, unless that has begun."""
+        if not self._begun:
+            self._begun = True
+            creating = self._create()
+            try:
+                self._spawn(creating)
+            except RuntimeError:
+                # This broker is stopping.
+                creating.close()
+
+    async def _create(self) -> None:
+        try:
+            with suppress(BrokerError):
+                await self._topics.ensure_shares()
+        finally:
+            self._begun = False

@@ -9,6 +9,7 @@ from penstock.controller.cordons import check_not_cordoned, open_brokers
 from penstock.controller.draining import active_partitions, is_draining
 from penstock.controller.placement import place
 from penstock.controller.plan import Plan, PlanStep, storable
+from penstock.controller.queue_settings import check_queue_settings
 from penstock.controller.scheduling import check_growth, check_new, with_policy
 from penstock.controller.views import check_no_views, design_view, is_view, view_removal
 from penstock.metadata.image import MetadataImage, collision_key
@@ -170,6 +171,7 @@ def design(image: MetadataImage, topic: NewTopic, *, config: BrokerConfig, topic
     """The new topic; raises why it is invalid."""
     configs = checked_configs(topic, config)
     check_new(image, topic.name, configs)
+    check_queue_settings(configs, {}, image.level)
     if topic.assignments:
         replicas = assigned(image, topic)
     else:

@@ -285,6 +285,55 @@ class ConsumerHeartbeat:
     version: int
 
 
+# Share groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareHeartbeat:
+    """ShareGroupHeartbeat: identity and subscription. None is "unchanged"; epoch -1 leaves."""
+
+    group: str
+    member_id: str
+    member_epoch: int
+    rack_id: str | None
+    subscribed_topics: tuple[str, ...] | None
+    client_id: str
+    client_host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharesInitialized:
+    """The share coordinators have begun these share partitions; others failed, and are tried again."""
+
+    group: str
+    partitions: Mapping[TopicId, frozenset[int]]
+    failed: Mapping[TopicId, frozenset[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterShareOffsets:
+    """Begin share partitions of these topics elsewhere: choose those that exist."""
+
+    group: str
+    partitions: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteShareOffsets:
+    """End the share partitions of these topics; None is all of them, before the group is deleted."""
+
+    group: str
+    topics: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharesDeleted:
+    """The share coordinators have ended all share partitions of these topics."""
+
+    group: str
+    topics: frozenset[TopicId]
+
+
 GroupCommand = (
     JoinGroup
     | SyncGroup
@@ -295,4 +344,9 @@ GroupCommand = (
     | DeleteOffsets
     | DeleteGroups
     | ConsumerHeartbeat
+    | ShareHeartbeat
+    | SharesInitialized
+    | AlterShareOffsets
+    | DeleteShareOffsets
+    | SharesDeleted
 )

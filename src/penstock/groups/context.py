@@ -7,23 +7,29 @@ written together when the turn ends: the more there are, the less each costs.
 from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordinator.context import CoordinatorClock, CoordinatorContext, Phase, coordinator_error
-from penstock.coordinator.step import Event, JobDone, Result, Step
-from penstock.groups.commands import CommitOffsets, GroupCommand
+from penstock.coordinator.step import Effect, Event, JobDone, Result, Step
+from penstock.groups.commands import CommitOffsets, GroupCommand, SharesDeleted, SharesInitialized
 from penstock.groups.consumer.events import ConsumerTargetAssignmentMetadata
 from penstock.groups.events import ClassicGroupSaved, TxnOffsetPending, TxnOffsetsDecided
 from penstock.groups.record_formats import encode_event
 from penstock.groups.shard import GroupShard
+from penstock.groups.share.asking import Answers, ask_each, divided
+from penstock.groups.share.effects import DeleteShares, InitializeShares
+from penstock.groups.share.events import ShareGroupTargetAssignmentMetadata
 from penstock.model.batch import TRANSACTIONAL_FLAG
-from penstock.model.deferred import Eventual
+from penstock.model.deferred import Deferred, Eventual
+from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import RecordListTooLarge
 from penstock.model.ids import Offset, ProducerEpoch, ProducerId
 from penstock.model.timers import Timers
 from penstock.observe.log import Logger
 from penstock.partition.replica import Replica
 from penstock.partition.verification import TxnProof
+from penstock.shares.persister import UNINITIALIZED_OFFSET, SharePersister
 from penstock.wire.group_values import AssignmentEpoch
 from penstock.wire.records import RecordBatchBuilder
 
@@ -40,7 +46,7 @@ COMMITS_WAITING_MAX = 4096
 class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
     """The coordinator context of the groups in one partition of `__consumer_offsets`."""
 
-    __slots__ = ("_commits", "_flush_planned", "_missed_topics")
+    __slots__ = ("_commits", "_flush_planned", "_missed_topics", "_shares")
 
     def __init__(
         self,
@@ -53,7 +59,9 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
         threads: Executor,
         log: Logger,
         write_timeout_ms: Callable[[], int],
+        shares: SharePersister | None = None,
     ) -> None:
+        """`shares` reaches share coordinators; without it there are no share groups."""
         super().__init__(
             partition,
             replica,
@@ -64,6 +72,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
             log=log,
             write_timeout_ms=write_timeout_ms,
         )
+        self._shares = shares
         self._commits: list[Step] = []
         """Commits of this turn, decided and not yet written."""
         self._flush_planned = False
@@ -158,6 +167,47 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
             attributes=TRANSACTIONAL_FLAG, producer_id=first.producer_id, producer_epoch=first.producer_epoch
         )
 
+    def perform(self, effect: Effect) -> None:
+        """Ask share coordinators to begin or to end share partitions, and submit what became of it."""
+        shares = self._shares
+        assert shares is not None, f"{effect} without a way to share coordinators"
+        match effect:
+            case InitializeShares(group=group, state_epoch=state_epoch):
+                self._ask(
+                    effect,
+                    ask_each(
+                        effect.partitions,
+                        lambda topic_id, index: shares.initialize(
+                            group, topic_id, index, state_epoch, UNINITIALIZED_OFFSET
+                        ),
+                    ),
+                )
+            case DeleteShares(group=group):
+                asked = ask_each(effect.partitions, lambda topic_id, index: shares.delete(group, topic_id, index))
+                self._ask(effect, asked)
+            case _:
+                raise AssertionError(f"unknown effect {effect}")
+
+    def _ask(self, effect: InitializeShares | DeleteShares, answers: Eventual[Answers]) -> None:
+        if isinstance(answers, Deferred):
+            answers.deliver_to(partial(self._answered, effect), raised)
+        else:
+            # The step that asked for it may not be over.
+            get_running_loop().call_soon(self._answered, effect, answers)
+
+    def _answered(self, effect: InitializeShares | DeleteShares, answers: Answers) -> None:
+        """Share coordinators have answered. Another group coordinator asks again if this one has ended."""
+        good, bad = divided(answers)
+        if bad:
+            errors = {type(each).__name__ for each in answers.values() if isinstance(each, BrokerError)}
+            self._log.warning("share_state_refused", group=effect.group, errors=sorted(errors))
+        if not self.serving:
+            return
+        if isinstance(effect, InitializeShares):
+            self.submit(SharesInitialized(group=effect.group, partitions=good, failed=bad))
+        else:
+            self.submit(SharesDeleted(group=effect.group, topics=frozenset(good.keys() - bad.keys())))
+
     def finish(self, done: JobDone) -> Step:
         return self._shard.finish(done, self._clock.now_ms())
 
@@ -186,6 +236,11 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
         self.write(builder, steps, now_ms)
 
 
+def raised(error: Exception) -> None:
+    """Errors of the protocol are answers, so this is a bug."""
+    raise error
+
+
 def log_rebalance(log: Logger, event: Event) -> None:
     """Log that a group has a new assignment, or has become empty."""
     match event:
@@ -201,6 +256,8 @@ def log_rebalance(log: Logger, event: Event) -> None:
             elif value.generation:
                 log.info("group_empty", group=group, generation=value.generation)
         case ConsumerTargetAssignmentMetadata(value=AssignmentEpoch() as target):
+            log.info("group_rebalanced", group=event.group, epoch=target.epoch)
+        case ShareGroupTargetAssignmentMetadata(value=AssignmentEpoch() as target):
             log.info("group_rebalanced", group=event.group, epoch=target.epoch)
         case _:
             pass

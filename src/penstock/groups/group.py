@@ -23,10 +23,11 @@ from penstock.groups.commands import (
 from penstock.groups.consumer.migration import ClassicAdopted
 from penstock.groups.consumer.responses import DescribedConsumerGroup
 from penstock.groups.consumer.timers import ConsumerTimer
+from penstock.groups.share.timers import ShareSessionEnd
 from penstock.model.errors import BrokerError
 from penstock.model.ids import TopicId
 
-GroupTimer = SessionEnd | JoinDeadline | SyncDeadline | ClassicAdopted | ConsumerTimer
+GroupTimer = SessionEnd | JoinDeadline | SyncDeadline | ClassicAdopted | ConsumerTimer | ShareSessionEnd
 """Every timer names its group. A timer that was set by a group of the other protocol is ignored."""
 
 PartitionCheck = Callable[[str, TopicId, int], BrokerError | None]
@@ -127,6 +128,11 @@ class Group(Protocol):
 
     @property
     def empty(self) -> bool: ...
+
+    @property
+    def expires(self) -> bool:
+        """Whether the group is forgotten when it has neither members nor offsets."""
+        ...
 
     @property
     def has_pending_members(self) -> bool:

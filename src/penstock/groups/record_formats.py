@@ -27,6 +27,15 @@ from penstock.groups.events import (
     TxnOffsetPending,
     TxnOffsetsDecided,
 )
+from penstock.groups.share.events import (
+    ShareEvent,
+    ShareGroupCurrentMemberAssignment,
+    ShareGroupMemberMetadata,
+    ShareGroupMetadata,
+    ShareGroupStatePartitionMetadata,
+    ShareGroupTargetAssignmentMember,
+    ShareGroupTargetAssignmentMetadata,
+)
 from penstock.model.batch import BatchHeader
 from penstock.model.ids import TopicId
 from penstock.wire import group_records as wire
@@ -35,7 +44,7 @@ from penstock.wire.primitives import Malformed
 from penstock.wire.record_columns import Columns, decode_columns
 from penstock.wire.records import COMMIT_MARKER, decode_records, parse_marker
 
-GroupEvent = ClassicEvent | ConsumerEvent
+GroupEvent = ClassicEvent | ConsumerEvent | ShareEvent
 """Every event of the group coordinator."""
 
 NAMES_MAX = 1 << 20
@@ -72,7 +81,7 @@ def encode_event(event: GroupEvent) -> tuple[bytes, bytes | None]:
             return wire.group_key(values.GROUP, group), None
         case _:
             assert not isinstance(event, OffsetCommitted)
-            return encode_consumer_event(event)
+            return encode_share_event(event) if isinstance(event, ShareEvent) else encode_consumer_event(event)
 
 
 def encode_consumer_event(event: ConsumerEvent) -> tuple[bytes, bytes | None]:
@@ -97,6 +106,33 @@ def encode_consumer_event(event: ConsumerEvent) -> tuple[bytes, bytes | None]:
         case ConsumerRegularExpression(group, pattern, resolved):
             key = wire.group_key(values.CONSUMER_REGEX, group, pattern)
             value = None if resolved is None else wire.consumer_regex_value(resolved)
+        case _:
+            assert_never(event)
+    return key, value
+
+
+def encode_share_event(event: ShareEvent) -> tuple[bytes, bytes | None]:
+    """The key and the value of an event's record. None is a tombstone; a target without partitions is not."""
+    value: bytes | None = None
+    match event:
+        case ShareGroupMetadata(group, epoch):
+            key = wire.group_key(values.SHARE_GROUP, group)
+            value = None if epoch is None else wire.share_group_value(epoch)
+        case ShareGroupMemberMetadata(group, member_id, metadata):
+            key = wire.group_key(values.SHARE_MEMBER, group, member_id)
+            value = None if metadata is None else wire.share_member_value(metadata)
+        case ShareGroupTargetAssignmentMetadata(group, assignment):
+            key = wire.group_key(values.SHARE_TARGET, group)
+            value = None if assignment is None else wire.consumer_target_value(assignment)
+        case ShareGroupTargetAssignmentMember(group, member_id, target):
+            key = wire.group_key(values.SHARE_TARGET_MEMBER, group, member_id)
+            value = None if target is None else wire.consumer_target_member_value(target)
+        case ShareGroupCurrentMemberAssignment(group, member_id, current):
+            key = wire.group_key(values.SHARE_CURRENT_MEMBER, group, member_id)
+            value = None if current is None else wire.share_current_member_value(current)
+        case ShareGroupStatePartitionMetadata(group, partitions):
+            key = wire.group_key(values.SHARE_PARTITIONS, group)
+            value = None if partitions is None else wire.share_partitions_value(partitions)
         case _:
             assert_never(event)
     return key, value
@@ -172,7 +208,7 @@ class EventReader:
         try:
             key = wire.read_key(raw)
             if key is None:
-                # Share and streams groups, and kinds of later versions.
+                # Streams groups, and kinds of later versions.
                 self.unreadable += key_is_unknown(raw)
                 return None
             if key.kind != values.OFFSET:
@@ -240,4 +276,44 @@ def read_group_event(key: values.Key, raw: bytes | None) -> GroupEvent:
         case values.CONSUMER_REGEX, values.ResolvedPattern() | None:
             return ConsumerRegularExpression(group, key.name, value)
         case _:
+            return read_share_event(key, value)
+
+
+def read_share_event(key: values.Key, value: values.GroupValue | None) -> ShareEvent:
+    """A record about a share group."""
+    group = key.group
+    match value:
+        case values.GroupEpoch() if key.kind == values.SHARE_GROUP:
+            return ShareGroupMetadata(group, value)
+        case values.ShareMemberMetadata():
+            return ShareGroupMemberMetadata(group, key.name, value)
+        case values.AssignmentEpoch() if key.kind == values.SHARE_TARGET:
+            return ShareGroupTargetAssignmentMetadata(group, value)
+        case Mapping() if key.kind == values.SHARE_TARGET_MEMBER:
+            return ShareGroupTargetAssignmentMember(group, key.name, value)
+        case values.ShareAssignment():
+            return ShareGroupCurrentMemberAssignment(group, key.name, value)
+        case values.SharePartitions():
+            return ShareGroupStatePartitionMetadata(group, value)
+        case None:
+            return share_tombstone(key)
+        case _:
             raise AssertionError(f"a key of kind {key.kind} with {value}")
+
+
+def share_tombstone(key: values.Key) -> ShareEvent:
+    match key.kind:
+        case values.SHARE_GROUP:
+            return ShareGroupMetadata(key.group, None)
+        case values.SHARE_MEMBER:
+            return ShareGroupMemberMetadata(key.group, key.name, None)
+        case values.SHARE_TARGET:
+            return ShareGroupTargetAssignmentMetadata(key.group, None)
+        case values.SHARE_TARGET_MEMBER:
+            return ShareGroupTargetAssignmentMember(key.group, key.name, None)
+        case values.SHARE_CURRENT_MEMBER:
+            return ShareGroupCurrentMemberAssignment(key.group, key.name, None)
+        case values.SHARE_PARTITIONS:
+            return ShareGroupStatePartitionMetadata(key.group, None)
+        case _:
+            raise AssertionError(f"a key of kind {key.kind}")

@@ -80,5 +80,5 @@ class RetentionSweep:
         group = self._groups[name]
         if group is None:
             draft.append(ClassicGroupForgotten(group=name))
-        elif group.empty and not group.has_pending_members:
+        elif group.expires and group.empty and not group.has_pending_members:
             draft.add(group.deletion(draft.now_ms))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
+from penstock.config.log import CONSUME_GROUP
 from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.groups.context import GroupCoordinatorContext
 from penstock.groups.image_topics import ImageTopics, changed_topics
@@ -15,12 +16,16 @@ from penstock.metadata.records import NO_CONFIGS
 from penstock.model.clock import Clock, Randomness
 from penstock.model.errors import BrokerError
 from penstock.model.timers import Timers
-from penstock.model.topic import GROUP_OFFSETS_TOPIC
+from penstock.model.topic import GROUP_OFFSETS_TOPIC, TopicState
 from penstock.observe.counters import StorageCounters
 from penstock.observe.log import Logger
 from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas
+from penstock.shares.persister import SharePersister
 from penstock.storage.store import LogStore
+
+REFUSALS_LOGGED_MAX = 1_000
+"""Groups and topics whose refused commits are logged until the broker restarts."""
 
 
 class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventReader]):
@@ -39,6 +44,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
         threads: Executor,
         log: Logger,
         counters: StorageCounters | None = None,
+        shares: SharePersister | None = None,
     ) -> None:
         super().__init__(
             GROUP_OFFSETS_TOPIC,
@@ -53,7 +59,28 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
             counters=counters,
         )
         self._randomness = randomness
+        self._shares = shares
+        self._refused: set[tuple[str, str]] = set()
+        """Topics and groups that commit to them although another group consumes them."""
         self._topics = ImageTopics(image)
+
+    def may_commit(self, topic: TopicState, group: str) -> bool:
+        """Whether a group may commit offsets of a topic: with `cleanup.policy=consume` one group alone may.
+
+        The log tells the first time why not: the response of a commit has a code and no words.
+        """
+        owner = topic.configs.get(CONSUME_GROUP, group)
+        if owner == group:
+            return True
+        if (topic.name, group) not in self._refused and len(self._refused) < REFUSALS_LOGGED_MAX:
+            self._refused.add((topic.name, group))
+            self._log.warning(
+                "commit_refused",
+                group=group,
+                topic=topic.name,
+                reason=f"{CONSUME_GROUP}={owner}: records are removed once that group has consumed them",
+            )
+        return False
 
     def is_managed(self, group: str) -> bool:
         """Whether a group has or had members. False if another broker coordinates it or its partition is loading."""
@@ -72,6 +99,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
             threads=self._threads,
             log=self._log,
             write_timeout_ms=lambda: self._config().offsets_commit_timeout_ms,
+            shares=self._shares,
         )
 
     def reader(self) -> EventReader:

@@ -12,6 +12,7 @@ from penstock.coordinator.step import NOTHING, CancelTimer, Event, JobDone, Resp
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.commands import (
     NO_MEMBER_ID,
+    AlterShareOffsets,
     CommitOffsets,
     CommittedOffset,
     CommitTxnOffsets,
@@ -19,6 +20,7 @@ from penstock.groups.commands import (
     DeleteGroups,
     DeleteGroupsReply,
     DeleteOffsets,
+    DeleteShareOffsets,
     DescribedGroup,
     GroupCommand,
     Heartbeat,
@@ -26,6 +28,9 @@ from penstock.groups.commands import (
     JoinReply,
     LeaveGroup,
     ListedGroup,
+    ShareHeartbeat,
+    SharesDeleted,
+    SharesInitialized,
     SyncGroup,
 )
 from penstock.groups.commits import commit, commit_in_txn, delete_offsets
@@ -49,6 +54,9 @@ from penstock.groups.events import (
 from penstock.groups.group import VALID, CommitValidation, Group, GroupTimer
 from penstock.groups.offset_store import OffsetStore
 from penstock.groups.retention import RetentionCheck, RetentionSweep
+from penstock.groups.share.events import ShareEvent, ShareGroupMetadata
+from penstock.groups.share.group import ShareGroup
+from penstock.groups.share.requests import refusal as share_refusal
 from penstock.groups.topics import TopicsView
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -91,6 +99,8 @@ class GroupShard:
         self._choose_member_id = choose_member_id
         self._groups: dict[str, Group | None] = {}
         """None is a group that has offsets but never had members; there may be a great many of these."""
+        self._begun: ShareGroup | None = None
+        """A share group whose first events are decided and not applied yet."""
         self._offset_store = OffsetStore()
         self._sweep = RetentionSweep(self._groups, self._offset_store)
 
@@ -117,6 +127,12 @@ class GroupShard:
                 return self._delete_groups(command, ticket, now_ms)
             case ConsumerHeartbeat():
                 return self._consumer_heartbeat(command, ticket, now_ms)
+            case ShareHeartbeat():
+                return self._share_heartbeat(command, ticket, now_ms)
+            case AlterShareOffsets():
+                return self._alter_share_offsets(command, ticket, now_ms)
+            case SharesInitialized() | DeleteShareOffsets() | SharesDeleted():
+                return self._with_shares(command, ticket, now_ms)
         assert_never(command)
 
     def wake(self, key: Hashable, now_ms: int) -> Step:
@@ -150,6 +166,7 @@ class GroupShard:
         needed now, and no events.
         """
         draft = Draft(now_ms)
+        self._begun = None
         for response in step.responses:
             joining = isinstance(response.reply, JoinReply)
             draft.respond(response.ticket, JoinReply(member_id=NO_MEMBER_ID, error=type(error)) if joining else error)
@@ -228,11 +245,14 @@ class GroupShard:
                     group = self._groups[event.group] = self._new_classic(event.group)
                 group.apply(event)
             case ClassicGroupForgotten():
-                if not isinstance(self._groups.get(event.group), ConsumerGroup):
+                if not isinstance(self._groups.get(event.group), ConsumerGroup | ShareGroup):
                     self._groups.pop(event.group, None)
             case _:
-                assert isinstance(event, ConsumerEvent), f"{event} is not an event of a group"
-                self._apply_consumer(event)
+                if isinstance(event, ShareEvent):
+                    self._apply_share(event)
+                else:
+                    assert isinstance(event, ConsumerEvent), f"{event} is not an event of a group"
+                    self._apply_consumer(event)
 
     def _apply_consumer(self, event: ConsumerEvent) -> None:
         group = self._groups.get(event.group)
@@ -242,6 +262,19 @@ class GroupShard:
             group = self._groups[event.group] = self._new_consumer(event.group)
         group.apply(event)
         if isinstance(event, ConsumerGroupMetadata) and event.value is None:
+            del self._groups[event.group]
+
+    def _apply_share(self, event: ShareEvent) -> None:
+        group = self._groups.get(event.group)
+        if not isinstance(group, ShareGroup):
+            if event.value is None:
+                return
+            begun, self._begun = self._begun, None
+            if begun is None or begun.name != event.group:
+                begun = self._new_share(event.group)
+            group = self._groups[event.group] = begun
+        group.apply(event)
+        if isinstance(event, ShareGroupMetadata) and event.value is None:
             del self._groups[event.group]
 
     # Queries
@@ -302,6 +335,16 @@ class GroupShard:
     def describe_consumer(self, group: str) -> DescribedConsumerGroup:
         """A group with the consumer protocol. Raises GroupIdNotFound as `describe` does."""
         return self._found(group).described_consumer()
+
+    def share_group(self, group: str) -> ShareGroup:
+        """A share group. Raises GroupIdNotFound as `describe` does."""
+        found = self._found(group)
+        if not isinstance(found, ShareGroup):
+            raise not_a_share_group(group)
+        return found
+
+    def is_share_group(self, group: str) -> bool:
+        return isinstance(self._groups.get(group), ShareGroup)
 
     def is_managed(self, group: str) -> bool:
         """Whether a group has or had members, as opposed to one that only stores offsets."""
@@ -476,6 +519,51 @@ class GroupShard:
         draft.add(joined)
         return draft.step()
 
+    def _share_heartbeat(self, command: ShareHeartbeat, ticket: Ticket, now_ms: int) -> Step:
+        error = share_refusal(command)
+        if error is not None:
+            return failed(ticket, error)
+        if command.group in self._groups:
+            group = self._groups[command.group]
+            if not isinstance(group, ShareGroup):
+                return failed(ticket, not_a_share_group(command.group))
+            return group.share_heartbeat(command, ticket, now_ms)
+        if command.member_epoch == JOINING_EPOCH:
+            self._begun = self._new_share(command.group)
+            return self._begun.share_heartbeat(command, ticket, now_ms)
+        kind = "Share group" if command.member_epoch > JOINING_EPOCH else "Group"
+        return failed(ticket, GroupIdNotFound(f"{kind} {command.group} not found."))
+
+    def _alter_share_offsets(self, command: AlterShareOffsets, ticket: Ticket, now_ms: int) -> Step:
+        """Alter the offsets of a share group, which may begin with that."""
+        if not command.group:
+            return failed(ticket, InvalidGroupId())
+        if command.group not in self._groups:
+            self._begun = self._new_share(command.group)
+            return self._begun.alter(command, ticket, now_ms)
+        group = self._groups[command.group]
+        if not isinstance(group, ShareGroup):
+            return failed(ticket, not_a_share_group(command.group))
+        return group.alter(command, ticket, now_ms)
+
+    def _with_shares(
+        self, command: SharesInitialized | DeleteShareOffsets | SharesDeleted, ticket: Ticket, now_ms: int
+    ) -> Step:
+        """Commands to a share group that exists."""
+        try:
+            group = self.share_group(command.group)
+        except BrokerError as error:
+            return failed(ticket, error)
+        match command:
+            case SharesInitialized():
+                return group.initialized(command, ticket, now_ms)
+            case DeleteShareOffsets():
+                return group.delete_offsets(command, ticket, now_ms)
+            case SharesDeleted():
+                return group.deleted(command, ticket, now_ms)
+            case _:
+                assert_never(command)
+
     # Groups
 
     def _found(self, name: str) -> Group:
@@ -487,5 +575,12 @@ class GroupShard:
     def _new_classic(self, name: str, state_ms: int = NO_STATE_MS) -> ClassicGroup:
         return ClassicGroup(name, self.config, self._choose_member_id, state_ms=state_ms)
 
+    def _new_share(self, name: str) -> ShareGroup:
+        return ShareGroup(name, self.config, self._topics, self._overrides)
+
     def _new_consumer(self, name: str) -> ConsumerGroup:
         return ConsumerGroup(name, self.config, self._topics, self._choose_member_id, self._overrides)
+
+
+def not_a_share_group(name: str) -> BrokerError:
+    return GroupIdNotFound(f"Group {name} is not a share group.")

@@ -37,10 +37,12 @@ DRAINED_PARTITIONS = 3
 """From here on, partitions may be drained into others, and their leaders hand batches to other brokers."""
 GHOST_PARTITIONS = 4
 """From here on, a drained partition that is empty loses its replicas."""
-SCHEDULES = 7
-"""From here on, topics may hold schedules, whose leaders deliver to other brokers."""
+SHARE_GROUPS = 5
+"""From here on, groups may be share groups, and brokers ask each other for share state."""
 FILTERED_VIEWS = 6
 """From here on, topics may have filtered views, which every broker has to serve."""
+SCHEDULES = 7
+"""From here on, topics may hold schedules, whose leaders deliver to other brokers."""
 
 LEVELS: Mapping[int, Level] = MappingProxyType(
     {
@@ -57,8 +59,9 @@ LEVELS: Mapping[int, Level] = MappingProxyType(
             adds="drained partitions that lose their logs and replicas once they are empty, and can be finalized",
             one_way=True,
         ),
-        SCHEDULES: Level(adds="delayed, scheduled and recurring messages (schedule.target)", one_way=True),
+        SHARE_GROUPS: Level(adds="share groups, for queues", one_way=True),
         FILTERED_VIEWS: Level(adds="filtered views of topics (penstock topic view)", one_way=True),
+        SCHEDULES: Level(adds="delayed, scheduled and recurring messages (schedule.target)", one_way=True),
     }
 )
 

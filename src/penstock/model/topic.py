@@ -26,16 +26,28 @@ GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 """Holds transactional ids and their transactions."""
 
+SHARE_STATE_TOPIC = "__share_group_state"
+"""Holds the state of share partitions."""
+
 COORDINATOR_FACTORS = {
     GROUP_OFFSETS_TOPIC: "offsets.topic.replication.factor",
     TRANSACTION_STATE_TOPIC: "transaction.state.log.replication.factor",
+    SHARE_STATE_TOPIC: "share.coordinator.state.topic.replication.factor",
 }
 """The coordinators' topics, and the setting of each that says how many brokers its creation waits for."""
 
 
+COORDINATED = {
+    GROUP_OFFSETS_TOPIC: "groups",
+    TRANSACTION_STATE_TOPIC: "transactional ids",
+    SHARE_STATE_TOPIC: "share partitions",
+}
+"""What has its coordinators in each of these topics."""
+
+
 def waits_for_brokers(topic: str, factor: int, live: int) -> str:
     """Why a coordinators' topic does not exist, in words for logs and commands."""
-    without = "groups" if topic == GROUP_OFFSETS_TOPIC else "transactional ids"
+    without = COORDINATED[topic]
     return (
         f"{topic} waits for {factor} brokers, {live} {'is' if live == 1 else 'are'} live: {without} have no "
         f"coordinator until then; start more brokers, or set {COORDINATOR_FACTORS[topic]} on all"
@@ -46,7 +58,7 @@ VIEW_OF = "view.of"
 VIEW_FILTER = "view.filter"
 """Settings with which CreateTopics makes a filtered view."""
 
-INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
+INTERNAL_TOPICS = frozenset(COORDINATOR_FACTORS)
 
 
 NO_LEADER = NO_BROKER

@@ -100,8 +100,8 @@ class Connection:
         "_charged", "_closed_callback", "_end", "_frame_began_s", "_gathering", "_held", "_kept", "_last_active_s",
         "_limits", "_loop", "_memory", "_muted", "_on_bug", "_out", "_out_bytes", "_queued", "_reading",
         "_receive_into", "_send_one", "_serve", "_slots", "_spawn", "_start", "_starved_for", "_turns",
-        "_unmute_timer", "_view", "_working", "_writing", "bytes_in", "bytes_out", "closed", "listener", "monotonic",
-        "peer", "requests", "software", "transport",
+        "_unmute_timer", "_view", "_when_closed", "_working", "_writing", "bytes_in", "bytes_out",
+        "closed", "listener", "monotonic", "peer", "requests", "software", "transport",
     )  # fmt: skip
 
     def __init__(
@@ -158,6 +158,8 @@ class Connection:
         self._unmute_timer: asyncio.TimerHandle | None = None
         self._queued = False
         self._working = False
+        self._when_closed: dict[Callable[[Connection], None], None] | None = None
+        """What belongs to this connection and ends with it, besides its requests; few connections have any."""
         self.closed = False
         self.requests = 0
         self.bytes_in = 0
@@ -671,6 +673,12 @@ class Connection:
             self._shrink(BUFFER_REST_BYTES)
         return None
 
+    def when_closed(self, callback: Callable[[Connection], None]) -> None:
+        """Call back once when this connection is closed, however often that is asked."""
+        if self._when_closed is None:
+            self._when_closed = {}
+        self._when_closed[callback] = None
+
     def close(self, reason: str) -> None:
         """Close the transport and abandon every deferred response. Closing again does nothing."""
         if self.closed:
@@ -685,6 +693,8 @@ class Connection:
         if self._unmute_timer is not None:
             # Else it keeps a closed connection in memory for as long as its client is throttled: days, perhaps.
             steps.append(self._unmute_timer.cancel)
+        if self._when_closed is not None:
+            steps += [partial(callback, self) for callback in self._when_closed]
         steps += [self.transport.close, lambda: self._memory.release(self), lambda: self._closed_callback(self, reason)]
         for step in steps:
             try:

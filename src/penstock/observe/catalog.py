@@ -63,6 +63,9 @@ TOPIC_BYTES_IN = counter("penstock_topic_bytes_in_total", "Bytes of record batch
 TOPIC_BYTES_OUT = counter("penstock_topic_bytes_out_total", "Bytes of record batches in Fetch responses.", "topic")
 TOPIC_RECORDS_IN = counter("penstock_topic_records_in_total", "Records appended.", "topic")
 TOPIC_PRODUCE_REFUSED = counter("penstock_topic_produce_refused_total", "Record batches rejected.", "topic")
+TOPIC_RECORDS_REPEATED = counter(
+    "penstock_topic_records_repeated_total", "Records removed because their message id was known.", "topic"
+)
 
 # Schedules
 SCHEDULES_PENDING = gauge(

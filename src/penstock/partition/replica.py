@@ -57,8 +57,10 @@ from penstock.partition import redirect
 from penstock.partition import role as roles
 from penstock.partition.aborted_txns import AbortedTxns
 from penstock.partition.cluster_port import ClusterPort
+from penstock.partition.deduplication import Deduplication, header_of, ids_of, without_records
 from penstock.partition.follower import FetchFrom, Follower, TruncateTo
 from penstock.partition.leader import IsrProposal, Leader
+from penstock.partition.message_ids import MessageIds
 from penstock.partition.offset_waiters import OffsetWaiters
 from penstock.partition.producers import NO_SEQUENCE, Duplicate, FrozenProducers, ProducerTable
 from penstock.partition.redirect import (
@@ -143,6 +145,7 @@ class Replica:
         "_threads",
         "config",
         "consumed_ms",
+        "dedupe",
         "detour",
         "log",
         "offsets",
@@ -202,6 +205,8 @@ class Replica:
         """Where records for this partition are, or were, written instead; only of a leader."""
         self._sources: tuple[LeaderEpoch, Sources] | None = None
         """What this leader has accepted of partitions that are drained into this one."""
+        self.dedupe: Deduplication | None = None
+        """Of a topic with `dedupe.window.records`."""
         self._deletion_waiters: OffsetWaiters | None = None
         """Of the low watermark; none before the first."""
         self._flush_at = FLUSH_NEVER
@@ -259,6 +264,8 @@ class Replica:
         role = self.role
         if not isinstance(role, Leader):
             self.producers.guards.clear()
+            if self.dedupe is not None:
+                self.dedupe.forget()
             if not isinstance(before, Follower):
                 self.log.drop_empty_epochs()
             self._fail_waiters(NotLeaderOrFollower())
@@ -301,6 +308,12 @@ class Replica:
         """Apply a topic's settings, also while in use."""
         self.config, self._rules = config, rules
         self.log.config = config
+        if rules.dedupe_records != (0 if self.dedupe is None else self.dedupe.records):
+            self.dedupe = (
+                Deduplication(rules.dedupe_records, self._threads, self._decompression)
+                if rules.dedupe_records
+                else None
+            )
         role = self.role
         if isinstance(role, Offline):
             return
@@ -404,6 +417,15 @@ class Replica:
             raise self._placed(error)
         except TooHeavy:
             return self._append_later(memoryview(bytearray(batch)), now_ms, proof, acks_all, handover)
+        if self.dedupe is not None and not attributes & TRANSACTIONAL_FLAG:
+            ids = ids_of(sound)
+            if ids:
+                if self.dedupe.window is None:
+                    return self._append_later(memoryview(bytearray(batch)), now_ms, proof, acks_all, handover)
+                repeated = self.dedupe.repeated(ids, self.log)
+                if repeated:
+                    sound = without_records(sound, header, repeated)
+                return self._store_new(role, self.dedupe, sound, ids, repeated, now_ms, handover)
         return self._store(role, sound, header, now_ms, proof=proof, handover=handover)
 
     async def _append_later(
@@ -414,13 +436,21 @@ class Replica:
         acks_all: bool,
         handover: Accepted | None = None,
     ) -> Appended:
-        rules, tp, budget = self._rules, self.tp, self._decompression
+        rules, tp, budget, dedupe = self._rules, self.tp, self._decompression, self.dedupe
+
+        def validated() -> tuple[memoryview, BatchHeader, MessageIds]:
+            sound, header = validate_within(budget, copied, rules, now_ms, tp)
+            if dedupe is None or header.is_transactional:
+                return sound, header, ()
+            return sound, header, dedupe.ids_within(sound, header)
+
         try:
-            sound, header = await get_running_loop().run_in_executor(
-                self._threads, lambda: validate_within(budget, copied, rules, now_ms, tp)
-            )
+            sound, header, ids = await get_running_loop().run_in_executor(self._threads, validated)
         except BrokerError as error:
             raise self._placed(error)
+        repeated: frozenset[int] = frozenset()
+        if ids:
+            sound, repeated = await self._without_repeated(sound, header, ids)
         # A target may have begun another leader epoch meanwhile, which does not know what overtook the batch.
         role = self.leading() if handover is None else self._target_of(handover.source)
         if acks_all:
@@ -428,7 +458,46 @@ class Replica:
             role.check_enough_in_sync()
         if self.detour is not None:
             redirect.check_accepts(self.detour)
+        if ids and self.dedupe is not None:
+            return self._store_new(role, self.dedupe, sound, ids, repeated, now_ms, handover)
         return self._store(role, sound, header, now_ms, proof=proof, handover=handover)
+
+    async def _without_repeated(
+        self, batch: memoryview, header: BatchHeader, ids: MessageIds
+    ) -> tuple[memoryview, frozenset[int]]:
+        """The batch without the records whose ids are known as of the return, and which those are."""
+        sound, removed = batch, frozenset[int]()
+        while True:
+            self.leading()
+            dedupe = self.dedupe
+            if dedupe is None:
+                return batch, frozenset()
+            if dedupe.window is None:
+                await dedupe.load(self.log)
+                continue
+            repeated = dedupe.repeated(ids, self.log)
+            if repeated == removed:
+                return sound, removed
+            # Other batches are appended meanwhile, and may bring more ids of this one.
+            sound, removed = await dedupe.filtered(batch, header, repeated), repeated
+
+    def _store_new(
+        self,
+        role: Leader,
+        dedupe: Deduplication,
+        batch: memoryview,
+        ids: MessageIds,
+        repeated: frozenset[int],
+        now_ms: int,
+        handover: Accepted | None,
+    ) -> Appended:
+        """Append a batch whose repeated records are removed, and add its other ids to the window."""
+        end = self.log.log_end
+        appended = self._store(role, batch, header_of(batch), now_ms, handover=handover)
+        if appended.base_offset >= end:
+            # Not a retry of a batch that is in the log.
+            dedupe.appended(ids, appended.base_offset, self.log, repeated)
+        return appended
 
     def _placed(self, error: BrokerError) -> BrokerError:
         """Add the log start to the error of a refused batch; Kafka omits it for a batch too large or corrupt."""

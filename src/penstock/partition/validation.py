@@ -98,6 +98,7 @@ class ValidationRules:
         "check_record",
         "codec",
         "compact",
+        "dedupe_records",
         "level",
         "log_append_time",
         "plain",
@@ -122,7 +123,14 @@ class ValidationRules:
             self.level = config.compression_zstd_level
         self.trusting = config.compressed_check == "header"
         """Whether only the header of a compressed batch is checked."""
-        self.plain = not self.log_append_time and not self.compact and self.codec == NO_CODEC and check_record is None
+        self.dedupe_records = config.dedupe_window_records
+        self.plain = (
+            not self.log_append_time
+            and not self.compact
+            and self.codec == NO_CODEC
+            and not self.dedupe_records
+            and check_record is None
+        )
         """Whether the settings need no more than `plain_header`."""
 
     def opens(self, codec: int) -> bool:

@@ -56,8 +56,12 @@ class Purpose(Enum):
     """Of drained partitions to the ones they are drained into: batches and markers, in the order of their numbers."""
     SCHEDULES = "schedules"
     """Deliveries of schedules, which wait for their target partitions to have committed them."""
+    DEAD_LETTERS = "dead letters"
+    """Records that share groups give up: each batch waits until its partition has committed it."""
     MARKERS = "markers"
     """Apart from other requests of transactions: a marker waits until its partition has committed it."""
+    SHARES = "shares"
+    """Reads and writes of share state: each waits until the coordinator has committed it."""
 
 
 class PeerUnavailable(Exception):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
-from penstock.model.cluster_versions import DRAINED_PARTITIONS, FIRST, SCHEDULES
+from penstock.model.cluster_versions import DRAINED_PARTITIONS, FIRST, SCHEDULES, SHARE_GROUPS
 
 SENT: Mapping[int, Mapping[int, int]] = MappingProxyType(
     {
@@ -30,6 +30,15 @@ SENT: Mapping[int, Mapping[int, int]] = MappingProxyType(
         },
         SCHEDULES: {
             20550: 0,  # DeliverScheduled
+        },
+        SHARE_GROUPS: {
+            0: 13,  # Produce
+            9: 10,  # OffsetFetch
+            83: 0,  # InitializeShareGroupState
+            84: 0,  # ReadShareGroupState
+            85: 1,  # WriteShareGroupState
+            86: 0,  # DeleteShareGroupState
+            87: 1,  # ReadShareGroupStateSummary
         },
     }
 )

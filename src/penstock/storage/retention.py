@@ -31,8 +31,10 @@ def retain(log: Log, now_ms: int, *, committed: Offset, trash: Trash) -> int:
     if not may_be_due(log, now_ms):
         return 0
     log.open()
-    dropped = drop_while(log, unreadable(log), committed, trash)
     config = log.config
+    consume = "consume" in config.cleanup_policy
+    goes = consumed(log, config.dedupe_window_records) if consume else unreadable(log)
+    dropped = drop_while(log, goes, committed, trash)
     if "delete" not in config.cleanup_policy:
         return dropped
     if config.retention_bytes >= 0:
@@ -49,6 +51,15 @@ Verdict = Callable[[Segment, int], bool]
 def unreadable(log: Log) -> Verdict:
     """Segments that end before the log starts: DeleteRecords moved the start."""
     return lambda segment, end: end <= log.log_start and segment is not log.segments[-1]
+
+
+def consumed(log: Log, window_records: int) -> Verdict:
+    """Segments that a group has consumed, also the newest: a queue that is empty takes no space.
+
+    The last `window_records` offsets stay: their message ids are needed for as long.
+    """
+    keep_from = min(log.log_start, log.log_end - window_records)
+    return lambda segment, end: end <= keep_from
 
 
 def surplus(log: Log, bytes_max: int) -> Verdict:

@@ -25,6 +25,12 @@ from penstock.wire.group_values import (
     NO_TIME_MS,
     OFFSET,
     OFFSET_OLD,
+    SHARE_CURRENT_MEMBER,
+    SHARE_GROUP,
+    SHARE_MEMBER,
+    SHARE_PARTITIONS,
+    SHARE_TARGET,
+    SHARE_TARGET_MEMBER,
     AssignmentEpoch,
     ClassicGroupValue,
     ClassicMember,
@@ -35,10 +41,14 @@ from penstock.wire.group_values import (
     Key,
     MemberMetadata,
     MemberState,
+    NamedPartitions,
     OffsetValue,
     PartitionEpochs,
     Partitions,
     ResolvedPattern,
+    ShareAssignment,
+    ShareMemberMetadata,
+    SharePartitions,
 )
 from penstock.wire.primitives import (
     STRING_BYTES_MAX,
@@ -199,6 +209,56 @@ def consumer_regex_value(value: ResolvedPattern) -> bytes:
     out.strings(list(value.topics))
     out.int64(value.version)
     out.int64(value.resolved_ms)
+    out.tags()
+    return bytes(out)
+
+
+def share_group_value(value: GroupEpoch) -> bytes:
+    out = consumer_writer()
+    out.int32(value.epoch)
+    out.int64(value.metadata_hash)
+    out.tags()
+    return bytes(out)
+
+
+def share_member_value(value: ShareMemberMetadata) -> bytes:
+    out = consumer_writer()
+    out.string_nullable(value.rack_id)
+    out.string(value.client_id)
+    out.string(value.client_host)
+    out.strings(list(value.topics))
+    out.tags()
+    return bytes(out)
+
+
+def share_current_member_value(value: ShareAssignment) -> bytes:
+    out = consumer_writer()
+    out.int32(value.member_epoch)
+    out.int32(value.previous_epoch)
+    out.int8(value.state)
+    out.length(len(value.assigned))
+    for topic_id, partitions in value.assigned.items():
+        out.uuid(topic_id)
+        out.integers("i", sorted(partitions))
+        out.tags()
+    out.tags()
+    return bytes(out)
+
+
+def share_partitions_value(value: SharePartitions) -> bytes:
+    out = consumer_writer()
+    for named in (value.initializing, value.initialized):
+        out.length(len(named))
+        for topic_id, (name, partitions) in named.items():
+            out.uuid(topic_id)
+            out.string(name)
+            out.integers("i", sorted(partitions))
+            out.tags()
+    out.length(len(value.deleting))
+    for topic_id, name in value.deleting.items():
+        out.uuid(topic_id)
+        out.string(name)
+        out.tags()
     out.tags()
     return bytes(out)
 
@@ -422,6 +482,60 @@ def _read_consumer_regex(data: Buffer) -> ResolvedPattern:
     return ResolvedPattern(topics, version, resolved_ms)
 
 
+def _read_share_group(data: Buffer) -> GroupEpoch:
+    reader, _ = versioned(data, CONSUMER_VERSION)
+    epoch, metadata_hash = reader.int32(), reader.int64()
+    reader.skip_tags()
+    return GroupEpoch(epoch, metadata_hash)
+
+
+def _read_share_member(data: Buffer) -> ShareMemberMetadata:
+    reader, _ = versioned(data, CONSUMER_VERSION)
+    rack_id = reader.string_nullable()
+    client_id, client_host = reader.string(), reader.string()
+    topics = tuple(reader.strings())
+    reader.skip_tags()
+    return ShareMemberMetadata(rack_id=rack_id, client_id=client_id, client_host=client_host, topics=topics)
+
+
+def _read_share_current_member(data: Buffer) -> ShareAssignment:
+    reader, _ = versioned(data, CONSUMER_VERSION)
+    member_epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
+    assigned: dict[TopicId, frozenset[int]] = {}
+    for _ in range(reader.items(18, False)):
+        topic_id = TopicId(reader.uuid())
+        assigned[topic_id] = frozenset(reader.integers("i", 4))
+        reader.skip_tags()
+    reader.skip_tags()
+    return ShareAssignment(
+        member_epoch=member_epoch,
+        previous_epoch=previous_epoch,
+        state=MemberState.of_record(state),
+        assigned=assigned,
+    )
+
+
+def _read_share_partitions(data: Buffer) -> SharePartitions:
+    reader, _ = versioned(data, CONSUMER_VERSION)
+    initializing, initialized = _read_named(reader), _read_named(reader)
+    deleting: dict[TopicId, str] = {}
+    for _ in range(reader.items(18, False)):
+        topic_id = TopicId(reader.uuid())
+        deleting[topic_id] = reader.string()
+        reader.skip_tags()
+    reader.skip_tags()
+    return SharePartitions(initializing=initializing, initialized=initialized, deleting=deleting)
+
+
+def _read_named(reader: Reader) -> dict[TopicId, NamedPartitions]:
+    named: dict[TopicId, NamedPartitions] = {}
+    for _ in range(reader.items(19, False)):
+        topic_id = TopicId(reader.uuid())
+        named[topic_id] = NamedPartitions(reader.string(), frozenset(reader.integers("i", 4)))
+        reader.skip_tags()
+    return named
+
+
 def versioned(data: Buffer, newest: int, *, flexible_from: int = 0) -> tuple[Reader, int]:
     """A reader positioned after a value's version, in that version's encoding."""
     version: int = _KIND.unpack_from(data)[0]
@@ -438,4 +552,10 @@ READERS: dict[int, Callable[[Buffer], GroupValue]] = {
     CONSUMER_TARGET_MEMBER: _read_consumer_target_member,
     CONSUMER_CURRENT_MEMBER: _read_consumer_current_member,
     CONSUMER_REGEX: _read_consumer_regex,
+    SHARE_GROUP: _read_share_group,
+    SHARE_MEMBER: _read_share_member,
+    SHARE_TARGET: _read_consumer_target,
+    SHARE_TARGET_MEMBER: _read_consumer_target_member,
+    SHARE_CURRENT_MEMBER: _read_share_current_member,
+    SHARE_PARTITIONS: _read_share_partitions,
 }

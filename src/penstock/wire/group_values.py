@@ -23,10 +23,24 @@ CONSUMER_MEMBER = 5
 CONSUMER_TARGET = 6
 CONSUMER_TARGET_MEMBER = 7
 CONSUMER_CURRENT_MEMBER = 8
+SHARE_MEMBER = 10
+SHARE_GROUP = 11
+SHARE_TARGET = 12
+SHARE_TARGET_MEMBER = 13
+SHARE_CURRENT_MEMBER = 14
+SHARE_PARTITIONS = 15
 CONSUMER_REGEX = 16
 
 NAMED_KINDS = frozenset(
-    {CONSUMER_MEMBER, CONSUMER_TARGET_MEMBER, CONSUMER_CURRENT_MEMBER, CONSUMER_REGEX},
+    {
+        CONSUMER_MEMBER,
+        CONSUMER_TARGET_MEMBER,
+        CONSUMER_CURRENT_MEMBER,
+        CONSUMER_REGEX,
+        SHARE_MEMBER,
+        SHARE_TARGET_MEMBER,
+        SHARE_CURRENT_MEMBER,
+    },
 )
 """Keys that also name a member or a pattern."""
 
@@ -40,6 +54,10 @@ PartitionEpochs = Mapping[TopicId, Mapping[int, int]]
 """Partitions by topic, each with the epoch in which it was assigned, which fences older commits."""
 
 NO_PARTITIONS: Partitions = MappingProxyType({})
+
+
+def no_partitions() -> Partitions:
+    return NO_PARTITIONS
 
 
 def no_partition_epochs() -> PartitionEpochs:
@@ -180,7 +198,52 @@ class ClassicGroupValue:
     members: tuple[ClassicMember, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareMemberMetadata:
+    """The identity and the subscription of a member of a share group. Topics are sorted and unique."""
+
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareAssignment:
+    """The partitions assigned to a member of a share group."""
+
+    member_epoch: int = JOINING_EPOCH
+    previous_epoch: int = JOINING_EPOCH
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = field(default_factory=no_partitions)
+
+
+class NamedPartitions(NamedTuple):
+    """Some partitions of a topic, with its name."""
+
+    name: str
+    partitions: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharePartitions:
+    """The share partitions of a group: those that begin, those that have begun, and the topics of those that end."""
+
+    initializing: Mapping[TopicId, NamedPartitions] = field(default_factory=dict[TopicId, NamedPartitions])
+    initialized: Mapping[TopicId, NamedPartitions] = field(default_factory=dict[TopicId, NamedPartitions])
+    deleting: Mapping[TopicId, str] = field(default_factory=dict[TopicId, str])
+
+
 GroupValue = (
-    ClassicGroupValue | GroupEpoch | MemberMetadata | AssignmentEpoch | Partitions | CurrentAssignment | ResolvedPattern
+    ClassicGroupValue
+    | GroupEpoch
+    | MemberMetadata
+    | AssignmentEpoch
+    | Partitions
+    | CurrentAssignment
+    | ResolvedPattern
+    | ShareMemberMetadata
+    | ShareAssignment
+    | SharePartitions
 )
 """The value of a group's record; a target is just its partitions."""

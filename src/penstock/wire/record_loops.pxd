@@ -104,6 +104,11 @@ cdef class TimeSearch:
 cpdef list read_headers(data, Py_ssize_t start, Py_ssize_t end)
 
 
+@cython.locals(cursor=Cursor, name_size=Py_ssize_t, record_end=Py_ssize_t, delta=Py_ssize_t, headers=Py_ssize_t,
+               at=Py_ssize_t, found=Py_ssize_t, size=Py_ssize_t, matches=bint)
+cpdef list header_values(data, Py_ssize_t start, Py_ssize_t end, Py_ssize_t count, bytes name)
+
+
 @cython.final
 cdef class Output:
     cdef public bytearray body

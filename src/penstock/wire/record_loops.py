@@ -373,6 +373,37 @@ def read_headers(data: Buffer, start: int, end: int) -> list[tuple[str, bytes | 
     return headers
 
 
+def header_values(data: Buffer, start: int, end: int, count: int, name: bytes) -> list[tuple[int, bytes]]:
+    """Offset delta and value of a header for each of ``count`` records that has it; the last one of several counts."""
+    cursor = Cursor(data, start, end)
+    values: list[tuple[int, bytes]] = []
+    name_size = len(name)
+    for _ in range(count):
+        record_end = cursor.record_end()
+        cursor.pos += 1
+        cursor.varlong()
+        delta = cursor.varint()
+        cursor.span()
+        cursor.span()
+        headers = cursor.varint()
+        at = -1
+        found = 0
+        for _ in range(headers):
+            size = cursor.span()
+            if size < 0:
+                raise Malformed(f"a header without a key at {cursor.pos}")
+            matches = size == name_size and bytes(data[cursor.pos - size : cursor.pos]) == name
+            size = cursor.span()
+            if matches:
+                found = size
+                at = cursor.pos - size
+        if cursor.pos != record_end:
+            raise Malformed(f"a record ends at {cursor.pos}, its length says {record_end}")
+        if at >= 0 and found >= 0:
+            values.append((delta, bytes(data[at : at + found])))
+    return values
+
+
 class Output:
     """Builds the body of a batch."""
 

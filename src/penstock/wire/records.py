@@ -232,6 +232,13 @@ def row_slices(body: Buffer, start: int, count: int) -> Iterator[tuple[int, list
         raise Malformed(f"{end - start} bytes follow the last record")
 
 
+def header_values(batch: Buffer, name: bytes, limit_bytes: int = RECORDS_BYTES_MAX) -> list[tuple[int, bytes]]:
+    """Offset delta and value of a header for each record of a batch that has it; null values are left out."""
+    header = parse_batch_header(batch)
+    body = records_of(batch, header, limit_bytes)
+    return record_loops.header_values(body, 0, len(body), header.record_count, name)
+
+
 def batch_keys(batch: Buffer, limit_bytes: int = RECORDS_BYTES_MAX) -> Iterator[RecordKey]:
     """Each record's offset and key, and whether it is a tombstone; raises Malformed before the first of them."""
     header = parse_batch_header(batch)

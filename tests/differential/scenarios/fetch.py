@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from differential.batches import batch
-from differential.requests import fetch_body, fetch_partition, fetch_topic, fill, fill_numbered, missing, produce_body
+from differential.requests import (
+    delete_before,
+    fetch_body,
+    fetch_partition,
+    fetch_topic,
+    fill,
+    fill_numbered,
+    missing,
+    produce_body,
+)
 from differential.script import Run, Topic, scenarios
 
 
@@ -38,9 +47,7 @@ def out_of_range(run: Run) -> None:
 
 def below_the_log_start(run: Run) -> None:
     topic = numbered(run)
-    deleted = {"topics": [{"name": topic.name, "partitions": [{"partition_index": 0, "offset": 4}]}], "timeout": 10_000}
-    response = run.do("delete_records", 1, deleted)
-    assert response["topics"][0]["partitions"][0]["error_code"] == "none", response
+    delete_before(run, topic, 4)
     run.ask("below", fetch_body(fetch_topic(topic, fetch_partition(3))))
     run.ask("at", fetch_body(fetch_topic(topic, fetch_partition(4))))
 

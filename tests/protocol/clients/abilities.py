@@ -16,6 +16,7 @@ CODECS = ("gzip", "snappy", "lz4", "zstd")
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 GroupProtocol = Literal["range", "cooperative", "consumer"]
+Outcome = Literal["accept", "release", "reject"]
 Place = tuple[str, int]
 
 
@@ -173,3 +174,14 @@ class Transacts(Seeks, Produces, CommitsOffsets, Protocol):
     def transactional(
         self, transactional_id: str, *, timeout_ms: int = 60_000
     ) -> AbstractContextManager[TransactionalProducer]: ...
+
+
+class SharesQueues(Protocol):
+    """A member of a share group."""
+
+    def read_shared(self, group: str, topic: str, count: int, outcome: Outcome) -> dict[bytes, int]:
+        """Join, acknowledge so many records with one outcome, leave; returns their values with the delivery counts.
+
+        What is delivered besides is released.
+        """
+        ...

@@ -11,11 +11,13 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
     TIMESTAMP_CREATE_TIME,
+    AcknowledgeType,
     Consumer,
     KafkaError,
     KafkaException,
     Message,
     Producer,
+    ShareConsumer,
     TopicPartition,
 )
 
@@ -111,7 +113,14 @@ class Transactions:
             self._producer.abort_transaction(SECONDS_MAX)
 
 
-class Confluent(can.TunesDelivery, can.Transacts, can.ReadsInGroup, can.JoinsGroupsInThreads):
+OUTCOMES: dict[can.Outcome, AcknowledgeType] = {
+    "accept": AcknowledgeType.ACCEPT,
+    "release": AcknowledgeType.RELEASE,
+    "reject": AcknowledgeType.REJECT,
+}
+
+
+class Confluent(can.TunesDelivery, can.Transacts, can.ReadsInGroup, can.JoinsGroupsInThreads, can.SharesQueues):
     codecs = ("none", *can.CODECS)
     shows_offsets = True
     group_protocols = ("range", "cooperative", "consumer")
@@ -182,6 +191,25 @@ class Confluent(can.TunesDelivery, can.Transacts, can.ReadsInGroup, can.JoinsGro
         given = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
         with closing(Consumer({**self._settings, **given, **settings})) as consumer:
             yield consumer
+
+    def read_shared(self, group: str, topic: str, count: int, outcome: can.Outcome) -> dict[bytes, int]:
+        settings = {**self._settings, "group.id": group, "share.acknowledgement.mode": "explicit"}
+        counts: dict[bytes, int] = {}
+        with ShareConsumer(settings) as consumer:
+            consumer.subscribe([topic])
+            while len(counts) < count:
+                messages = consumer.poll(SECONDS_MAX)
+                assert messages, f"nothing came after {len(counts)} records"
+                for message in messages:
+                    if message.error() is not None:
+                        raise refused(message.error())
+                    is_wanted = len(counts) < count
+                    consumer.acknowledge(message, OUTCOMES[outcome] if is_wanted else AcknowledgeType.RELEASE)
+                    if is_wanted:
+                        counts[message.value()] = message.delivery_count()
+                failed = [error for error in consumer.commit_sync(SECONDS_MAX).values() if error is not None]
+                assert not failed, failed
+        return counts
 
     def commit_offset(self, group: str, place: Place, offset: int, note: str) -> None:
         with self._of_group(group) as consumer:

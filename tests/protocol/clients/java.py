@@ -26,6 +26,9 @@ RANGE_ASSIGNOR = "org.apache.kafka.clients.consumer.RangeAssignor"
 PRINTED = ("timestamp", "partition", "offset", "headers", "key")
 """What the console consumer prints in front of the value, in the order in which it does."""
 
+DELIVERY = "Delivery:"
+"""How the console share consumer begins to print a record's delivery count."""
+
 NOTICES = ("SLF4J", "Processed", "[", "The consumer rebalance protocol")
 """How lines begin that the console consumer prints besides records."""
 
@@ -123,7 +126,44 @@ def verifiable_consumer(
         child.stop()
 
 
-class JavaTools(can.Produces, can.Consumes, can.ReadsInGroup, can.JoinsGroups):
+class VerifiableShareConsumer:
+    """Kafka's share consumer for system tests: it prints what happens to it as JSON lines."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+
+    def events(self, *names: str) -> list[dict[str, Any]]:
+        lines = self.child.log.read_text().rpartition("\n")[0].splitlines()
+        return [event for event in (json.loads(line) for line in lines if line[:1] == "{") if event["name"] in names]
+
+    @property
+    def values(self) -> list[bytes]:
+        return [event["value"].encode() for event in self.events("record_data")]
+
+    @property
+    def acknowledged(self) -> int:
+        """How many offsets the broker has acknowledged; what it refused fails the test."""
+        events = self.events("offsets_acknowledged")
+        assert not [event for event in events if not event["success"]], events
+        return sum(event["count"] for event in events)
+
+    def leave(self) -> None:
+        self.child.send_signal(signal.SIGTERM)
+
+
+@contextmanager
+def verifiable_share_consumer(
+    bootstrap: str, group: str, topic: str, *arguments: str, log: Path
+) -> Iterator[VerifiableShareConsumer]:
+    what = ("--bootstrap-server", bootstrap, "--topic", topic, "--group-id", group, "--verbose")
+    child = Child(tool_command(f"{TOOLS}.VerifiableShareConsumer", *what, *arguments), log=log)
+    try:
+        yield VerifiableShareConsumer(child)
+    finally:
+        child.stop()
+
+
+class JavaTools(can.Produces, can.Consumes, can.ReadsInGroup, can.JoinsGroups, can.SharesQueues):
     codecs = ("zstd",)
     shows_offsets = False
     group_protocols = ("range", "consumer")
@@ -151,6 +191,14 @@ class JavaTools(can.Produces, can.Consumes, can.ReadsInGroup, can.JoinsGroups):
         kind = "consumer" if protocol == "consumer" else "classic"
         arguments = ("--group", group, "--from-beginning", "--command-property", f"group.protocol={kind}")
         return [line.encode() for line in console_consume(self._bootstrap, topic, count, *arguments)]
+
+    def read_shared(self, group: str, topic: str, count: int, outcome: can.Outcome) -> dict[bytes, int]:
+        arguments = ["--bootstrap-server", self._bootstrap, "--topic", topic, "--group", group]
+        arguments += ["--max-messages", str(count), "--formatter-property", "print.delivery=true"]
+        arguments += [] if outcome == "accept" else [f"--{outcome}"]
+        printed = tool(f"{TOOLS}.consumer.ConsoleShareConsumer", *arguments).splitlines()
+        lines = [line.split("\t") for line in printed if line.startswith(DELIVERY)]
+        return {value.encode(): int(delivery.removeprefix(DELIVERY)) for delivery, value in lines}
 
     @contextmanager
     def member(

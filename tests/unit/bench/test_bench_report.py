@@ -9,6 +9,7 @@ from bench.cluster import KILL_PART, LOAD_PARTS, STOP_PART, loads_of
 from bench.comparison import together
 from bench.java_tools import parse_consumer, parse_producer
 from bench.plain_copy import copy_seconds
+from bench.queues import PARTS as QUEUE_PARTS
 from bench.report import render
 from bench.run import parse, part_names
 from bench.samples import CEILING, KAFKA, PENSTOCK, SIDES, Results, Sample
@@ -249,11 +250,13 @@ def test_every_row_of_the_report_belongs_to_a_work_that_runs() -> None:
     cluster = {KILL_PART, STOP_PART, "cluster-memory-after", CATCH_UP_PART}
     cluster |= {f"{SEVERAL_PART}-{count}" for count in PROCESSES}
     spark = {*SPARK_SINK_PARTS, *SPARK_SOURCE_PARTS, *SPARK_TASKS_PARTS, *SPARK_VALUES_PARTS}
+    queues = {*QUEUE_PARTS, "queue-keyed"}
     for sizes in (FULL, QUICK):
         transactions |= {work.name for work in chosen_works(set(TRANSACTION_PARTS), sizes)}
         measured = {step.work for scenario in scenarios(sizes) for step in scenario.steps}
         measured |= {load.work for part in LOAD_PARTS for load in loads_of(part, sizes)}
-        assert {row.work for row in ROWS} == measured | lifecycle | java | groups | transactions | spark | cluster
+        known = measured | lifecycle | java | groups | transactions | queues | spark | cluster
+        assert {row.work for row in ROWS} == known
         assert {row.work for row in CEILING_ROWS} == {step.work for step, _ in ceilings.steps(sizes)}
 
 

@@ -24,7 +24,7 @@ LATER = {
         "replica.socket.*",
         "replication.quota.*",
     ),
-    "share groups": ("group.share.*", "share.*"),
+    "share groups": ("group.share.*",),
     "security": ("security.inter.broker.protocol",),
 }
 """Settings of features that are not implemented yet."""

@@ -26,6 +26,7 @@ class Settings:
     """Topic settings with Kafka's defaults, without their lower bounds."""
 
     cleanup_policy: frozenset[str] = frozenset({"delete"})
+    dedupe_window_records: int = 0
     delete_retention_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
     index_interval_bytes: int = 4096

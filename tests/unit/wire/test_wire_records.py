@@ -405,6 +405,23 @@ def a_body(loops: ModuleType) -> tuple[bytes, int]:
 
 
 @pytest.mark.parametrize("loops", LOOPS)
+@given(records=record_lists(), cut=st.integers(0, 2000))
+def test_the_last_value_of_a_header_is_found_in_the_records_that_have_it(
+    loops: ModuleType, records: list[Record], cut: int
+) -> None:
+    records = [record._replace(headers=[("n", b"0"), *record.headers, ("n", record.key)]) for record in records]
+    body = bytes(build_batch(records)[HEADER_BYTES:])
+
+    found = loops.header_values(body, 0, len(body), len(records), b"n")
+
+    assert found == [(record.offset, record.key) for record in records if record.key is not None]
+    assert loops.header_values(body, 0, len(body), len(records), b"m" * 9) == []
+    if cut < len(body):
+        with pytest.raises(Malformed):
+            loops.header_values(body, 0, cut, len(records), b"n")
+
+
+@pytest.mark.parametrize("loops", LOOPS)
 def test_the_loops_agree_on_a_body(loops: ModuleType) -> None:
     body, count = a_body(loops)
 

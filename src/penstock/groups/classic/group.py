@@ -48,6 +48,7 @@ from penstock.groups.draft import Draft
 from penstock.groups.events import NO_STATE_MS, ClassicGroupForgotten, ClassicGroupSaved
 from penstock.groups.group import VALID, CommitValidation, GroupTimer
 from penstock.groups.offset_store import SINCE_COMMIT
+from penstock.groups.share.timers import ShareSessionEnd
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     FencedInstanceId,
@@ -237,7 +238,7 @@ class ClassicGroup:
         draft = Draft(now_ms)
         if isinstance(key, SessionEnd) and not self._session_expired(key.member_id, draft):
             return draft.step()
-        if isinstance(key, ConsumerTimer):
+        if isinstance(key, ConsumerTimer | ShareSessionEnd):
             # Set before the group was downgraded to the classic protocol.
             return NOTHING
         table = self.rebalance.copy()
@@ -316,6 +317,10 @@ class ClassicGroup:
     @property
     def empty(self) -> bool:
         return self.rebalance.state is EMPTY
+
+    @property
+    def expires(self) -> bool:
+        return True
 
     @property
     def has_pending_members(self) -> bool:

@@ -43,6 +43,7 @@ from penstock.groups.consumer.timers import Alarm, ConsumerTimer
 from penstock.groups.draft import Draft
 from penstock.groups.group import VALID, CommitValidation, GroupTimer
 from penstock.groups.offset_store import SINCE_COMMIT
+from penstock.groups.share.timers import ShareSessionEnd
 from penstock.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from penstock.groups.topics import TopicsView
 from penstock.model.errors import BrokerError
@@ -237,7 +238,7 @@ class ConsumerGroup:
                 draft = Draft(now_ms)
                 self._woken(key, draft)
                 return draft.step()
-            case SessionEnd() | JoinDeadline() | SyncDeadline() | ClassicAdopted():
+            case SessionEnd() | JoinDeadline() | SyncDeadline() | ClassicAdopted() | ShareSessionEnd():
                 # Set before the group was upgraded to the consumer protocol.
                 return NOTHING
             case _:
@@ -366,6 +367,10 @@ class ConsumerGroup:
     @property
     def empty(self) -> bool:
         return not self.state.members
+
+    @property
+    def expires(self) -> bool:
+        return True
 
     @property
     def has_pending_members(self) -> bool:

@@ -33,7 +33,8 @@ class ConsumerGroupSettings:
         self._config_of = (own, broker)
 
     @property
-    def _current(self) -> GroupConfig:
+    def current(self) -> GroupConfig:
+        """All settings of the group."""
         own = self._overrides(self._group)
         made_of = self._config_of
         if own is not made_of[0] or self.broker is not made_of[1]:
@@ -43,15 +44,15 @@ class ConsumerGroupSettings:
 
     @property
     def session_timeout_ms(self) -> int:
-        return self._current.consumer_session_timeout_ms
+        return self.current.consumer_session_timeout_ms
 
     @property
     def heartbeat_interval_ms(self) -> int:
-        return self._current.consumer_heartbeat_interval_ms
+        return self.current.consumer_heartbeat_interval_ms
 
     @property
     def assignment_interval_ms(self) -> int:
-        return self._current.consumer_assignment_interval_ms
+        return self.current.consumer_assignment_interval_ms
 
     @property
     def migration_policy(self) -> MigrationPolicy:
