@@ -23,8 +23,9 @@ from programs import ROOT
 
 pytestmark = pytest.mark.xdist_group("rolling-upgrades")
 
-PREVIOUS = "7272a27d06a60007c9a131fe56696cc6b889f0d2"
-"""The last commit whose brokers have no cluster version."""
+PREVIOUS = "eba6596881070996595a0d399f3c69fdcc4d61a1"
+"""The last commit whose brokers support version 3 of clusters and none after it."""
+NEWEST = str(SUPPORTED.highest)
 PENSTOCK = (sys.executable, "-c", "from penstock.cli.main import run; run()")
 COMMAND_S = 60.0
 TOPIC = "orders"
@@ -76,9 +77,9 @@ def test_brokers_are_replaced_one_by_one_and_then_the_version_is_finalized(
     with ConfluentGroup(cluster.bootstrap, TOPIC, "counting") as clients:
         clients.wait_for_more()
         for broker in cluster.brokers:
-            refused = upgrade(cluster, "--to", "2")
+            refused = upgrade(cluster, "--to", NEWEST)
             assert refused.returncode != 0, refused.stdout
-            assert f"broker {broker.node_id} supports version 1 and not 2" in refused.stderr
+            assert f"broker {broker.node_id} supports version 1 to 3 and not {NEWEST}" in refused.stderr
 
             restart_with(broker, software())
 
@@ -87,16 +88,16 @@ def test_brokers_are_replaced_one_by_one_and_then_the_version_is_finalized(
 
         finalized = upgrade(cluster)
         assert finalized.returncode == 0, finalized.stderr
-        assert f"the cluster has version {SUPPORTED.highest}" in finalized.stdout
+        assert f"the cluster has version {NEWEST}" in finalized.stdout
         create(cluster, "later")
         clients.wait_for_more()
 
         back = upgrade(cluster, "--to", "1")
         assert back.returncode != 0, back.stdout
-        assert f"There is no way back to before {SUPPORTED.highest}" in back.stderr
+        assert f"There is no way back to before {NEWEST}" in back.stderr
 
         late = cluster.brokers[2]
-        with pytest.raises(ProcessFailed, match="format 2, and this version knows 1"):
+        with pytest.raises(ProcessFailed, match="this broker supports 1 to 3"):
             restart_with(late, software(previous))
         late.environment = software()
         late.start()
