@@ -75,7 +75,7 @@ class Cluster:
                 return refused(topics)
             return self._by_id(context, request, topics)
         names = dict.fromkeys(topic.name for topic in topics if topic.name is not None)
-        missing = [name for name in names if self._image.shown(name) is None]
+        missing = [name for name in names if name not in self._image.topics and name not in self._image.views]
         if missing and request.allow_auto_topic_creation and self._config.current.auto_create_topics_enable:
             return self._create_and_respond(context, request, names, missing)
         return self._by_name(context, request, names)
@@ -99,10 +99,12 @@ class Cluster:
         """Unknown topics follow known ones."""
         found: list[Found] = []
         absent: list[Found] = []
+        topics, views = self._image.topics, self._image.views
         for name in names:
-            topic = self._image.shown(name)
-            if topic is not None:
-                found.append(topic)
+            if name in topics:
+                found.append(topics[name])
+            elif name in views:
+                found.append(views[name].topic)
             else:
                 absent.append(name)
         return self._respond(context, request, found + absent)
