@@ -63,7 +63,7 @@ WAITING_MAX = 200_000
 PLACED_PER_STEP = 1_000
 CLOCK_CHECK_S = 1.0
 """Longest wait for a due time: the wall clock may be set meanwhile, and is looked at so often."""
-ROUND_S_MIN = 0.005
+ROUND_S_MIN = 0.02
 """Least time between two rounds of fires, which takes what falls due within it together."""
 RETRY_S = 0.1
 """Pause before a delivery is sent again, or a target that is missing is looked for."""
