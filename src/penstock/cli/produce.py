@@ -119,7 +119,7 @@ def produce(
     penstock produce orders -v 'pay now' --delay 10m         by way of the topic that holds schedules of orders
     penstock produce orders -v report --cron '0 9 * * MON' --tz Europe/Berlin --id weekly
     """
-    require_text(topic)
+    require_text(topic, via or "")
     wanted = when(delay, at, cron, zone)
     if wanted is None and (schedule_id is not None or via is not None):
         raise typer.BadParameter("--id and --via are for --delay, --at and --cron")

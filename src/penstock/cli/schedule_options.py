@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import typer
 
 from penstock.cli.failure import Failure
+from penstock.cli.options import require_text
 from penstock.client.admin import Admin, Resource
 from penstock.client.connection import Connection
 from penstock.client.records import Header
@@ -32,6 +33,7 @@ class When:
 
 def when(delay: str | None, at: str | None, cron: str | None, zone: str | None) -> When | None:
     """What the options ask for; None where they ask for nothing."""
+    require_text(*(text for text in (delay, at, cron, zone) if text is not None))
     given = [name for name, text in (("--delay", delay), ("--at", at), ("--cron", cron)) if text is not None]
     if not given:
         if zone is not None:

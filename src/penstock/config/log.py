@@ -335,7 +335,7 @@ class TopicConfig:
     )
     schedule_catchup_rate: int = key(
         "schedule.catchup.rate",
-        5_000,
+        20_000,
         Kind.INT,
         minimum=1,
         doc="Messages a second that a partition of schedules delivers of those that are late, as after a downtime.",

@@ -39,6 +39,7 @@ PARTS = (
     "observe",
     "replication",
     "runtime",
+    "schedules",
     "storage",
     "supervisor",
     "transactions",

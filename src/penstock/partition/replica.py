@@ -27,6 +27,7 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
     CorruptMessage,
     FencedLeaderEpoch,
+    InvalidProducerEpoch,
     InvalidRecord,
     InvalidTimestamp,
     KafkaStorageError,
@@ -79,7 +80,6 @@ from penstock.partition.replicated_batches import UnexpectedBatch, sound_batches
 from penstock.partition.results import Appended, Fetched
 from penstock.partition.role import Offline, Role
 from penstock.partition.validation import (
-    HEAVY_BYTES,
     LIGHT_RECORDS_BYTES_MAX,
     TooHeavy,
     ValidationRules,
@@ -407,7 +407,7 @@ class Replica:
         if attributes & TRANSACTIONAL_FLAG and proof is None and handover is None:
             raise TransactionalIdAuthorizationFailed()
         # A thread gets a copy: the request's buffer belongs to the connection.
-        if len(batch) >= HEAVY_BYTES and self._rules.opens(attributes & CODEC_MASK):
+        if len(batch) >= self._rules.heavy_bytes and self._rules.opens(attributes & CODEC_MASK):
             return self._append_later(memoryview(bytearray(batch)), now_ms, proof, acks_all, handover)
         try:
             sound, header = validate(
@@ -772,8 +772,12 @@ class Replica:
         )
         if end is not None:
             return end
+        if isinstance(self.detour, Drain):
+            # Of no partition that accepts records: it is to be delivered to another.
+            fenced = InvalidProducerEpoch(f"{self.tp} is drained")
+            raise RefusedDelivery(fenced, self._fence_delivery(role, header, now_ms))
         if self.detour is not None:
-            raise NotLeaderOrFollower(f"{self.tp} is drained or resumes")
+            raise NotLeaderOrFollower(f"{self.tp} resumes")
         try:
             if len(batch) > self._rules.bytes_max:
                 raise MessageTooLarge(f"a batch of {len(batch)} bytes, {self._rules.bytes_max} are allowed")

@@ -54,6 +54,9 @@ RECORDS_BYTES_MAX = 128 * 1024 * 1024
 HEAVY_BYTES = 64 * 1024
 """From this batch size on, compression runs in a thread."""
 
+HEAVY_CHECKED_BYTES = 2 * 1024
+"""The same where each record has a meaning, which may take milliseconds to check."""
+
 LIGHT_RECORDS_BYTES_MAX = 1024 * 1024
 """Most bytes that are decompressed on the event loop."""
 
@@ -99,6 +102,7 @@ class ValidationRules:
         "codec",
         "compact",
         "dedupe_records",
+        "heavy_bytes",
         "level",
         "log_append_time",
         "plain",
@@ -108,6 +112,8 @@ class ValidationRules:
     def __init__(self, config: TopicConfig, check_record: "RecordCheck | None" = None) -> None:
         """`check_record` is for topics whose records have a meaning to the broker."""
         self.check_record = check_record
+        self.heavy_bytes = HEAVY_BYTES if check_record is None else HEAVY_CHECKED_BYTES
+        """From this batch size on, a batch that has to be opened is validated in a thread."""
         self.bytes_max = config.max_message_bytes
         self.before_max_ms = config.message_timestamp_before_max_ms
         self.after_max_ms = config.message_timestamp_after_max_ms

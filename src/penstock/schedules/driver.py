@@ -16,7 +16,7 @@ from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
 from penstock.model.clock import Clock, monotonic_ms
 from penstock.model.deferred import Deferred
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import OffsetOutOfRange
+from penstock.model.generated_errors import OffsetOutOfRange, OutOfOrderSequenceNumber
 from penstock.model.ids import LeaderEpoch, Offset, ProducerId, TopicId
 from penstock.model.producers import schedule_producer_id
 from penstock.model.turns import Turns
@@ -63,7 +63,7 @@ WAITING_MAX = 200_000
 PLACED_PER_STEP = 1_000
 CLOCK_CHECK_S = 1.0
 """Longest wait for a due time: the wall clock may be set meanwhile, and is looked at so often."""
-ROUND_S_MIN = 0.005
+ROUND_S_MIN = 0.02
 """Least time between two rounds of fires, which takes what falls due within it together."""
 RETRY_S = 0.1
 """Pause before a delivery is sent again, or a target that is missing is looked for."""
@@ -144,6 +144,8 @@ class PartitionDriver:
         self._blocked: list[Pending] = []
         """Entries that are skipped once a transaction with their keys has ended."""
         self._too_late = 0
+        self._waiting = 0
+        """Entries that are due and wait for their target partitions."""
         self._round_s = 0.0
 
     @property
@@ -247,9 +249,11 @@ class PartitionDriver:
         due_ms = state.next_due()
         is_firing = self._target is not None and not self._replica.config.schedule_paused
         if due_ms is not None and is_firing:
-            until_due = (due_ms - self._clock.now_ms()) / 1000
-            until_round = self._round_s + ROUND_S_MIN - self._clock.monotonic()
-            waits.append(max(until_due, until_round, 0.0))
+            until_due_s = (due_ms - self._clock.now_ms()) / 1000
+            until_round_s = self._round_s + ROUND_S_MIN - self._clock.monotonic()
+            # What is due and still there has come this moment, or waits for room.
+            pause_s = RETRY_S if self._waiting >= WAITING_MAX else ROUND_S_MIN
+            waits.append(max(until_due_s, until_round_s) if until_due_s > 0 else max(until_round_s, pause_s))
         if any(lane.waiting for lane in state.lanes.values()) or self._blocked:
             waits.append(RETRY_S)
         if due_ms is not None or waits:
@@ -378,9 +382,13 @@ class PartitionDriver:
                 "schedule_delivery_waits", partition=str(self._replica.tp), target=lane.partition, reason=str(error)
             )
         else:
-            refused = isinstance(error, REFUSALS)
+            event = "schedule_fire_released"
+            if isinstance(error, REFUSALS):
+                event = "scheduled_messages_refused"
+            elif isinstance(error, OutOfOrderSequenceNumber):
+                event = "schedule_target_lost_records"
             self._log.error(
-                "scheduled_messages_refused" if refused else "schedule_target_lost_records",
+                event,
                 partition=str(self._replica.tp),
                 target=lane.partition,
                 fire=lane.open_at,
@@ -464,10 +472,10 @@ class PartitionDriver:
             state.index.add(entry)
         self._blocked.clear()
         now_ms = self._clock.now_ms()
-        waiting = sum(len(lane.waiting) for lane in state.lanes.values())
-        while waiting < WAITING_MAX:
+        self._waiting = sum(len(lane.waiting) for lane in state.lanes.values())
+        while self._waiting < WAITING_MAX:
             placed = state.place_due(now_ms, target.topic_id, target.partitions, at_most=PLACED_PER_STEP)
-            waiting += placed
+            self._waiting += placed
             if placed < PLACED_PER_STEP:
                 break
             if self._turns.spent():

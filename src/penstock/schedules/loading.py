@@ -1,5 +1,6 @@
 """Reads batches of a schedule partition into its state, and entries of it by their offsets."""
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -98,11 +99,15 @@ def entries_in(batch: Buffer, offsets: Iterable[Offset]) -> dict[Offset, Entry]:
     """The entries at some offsets of a batch; those that compaction has removed are left out."""
     columns = decode_columns(batch)
     data = memoryview(columns.data)
-    rows = {offset: row for row, offset in enumerate(columns.offsets)}
     found: dict[Offset, Entry] = {}
     for offset in offsets:
-        row = rows.get(offset)
-        if row is None or columns.key_sizes[row] < 0 or columns.value_sizes[row] < 0:
+        row = bisect_left(columns.offsets, offset)
+        if (
+            row == len(columns)
+            or columns.offsets[row] != offset
+            or columns.key_sizes[row] < 0
+            or columns.value_sizes[row] < 0
+        ):
             continue
         key_at, value_at = columns.key_at[row], columns.value_at[row]
         key = bytes(data[key_at : key_at + columns.key_sizes[row]])

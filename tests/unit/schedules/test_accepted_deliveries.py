@@ -1,0 +1,97 @@
+"""What the leader of a target partition accepts of schedules, and what it takes for a duplicate."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.partition.rig import Rig, topic
+
+from penstock.model.generated_errors import (
+    InvalidProducerEpoch,
+    InvalidRecord,
+    MessageTooLarge,
+    OutOfOrderSequenceNumber,
+)
+from penstock.model.ids import ProducerEpoch, ProducerId
+from penstock.model.producers import schedule_producer_id
+from penstock.partition.redirect import Drain
+from penstock.partition.replica import RefusedDelivery, Replica
+from penstock.testing.manual import NOW_MS
+from penstock.wire.records import Record, build_batch
+
+SCHEDULES = schedule_producer_id(ProducerId(7))
+SMALL = {"max.message.bytes": "200"}
+
+
+def delivery(sequence: int, *contents: bytes, epoch: int = 0, producer: ProducerId = SCHEDULES) -> memoryview:
+    records = [Record(at, NOW_MS, b"k", value) for at, value in enumerate(contents or (b"%d" % sequence,))]
+    return memoryview(
+        build_batch(records, producer_id=producer, producer_epoch=ProducerEpoch(epoch), base_sequence=sequence)
+    )
+
+
+def accept(replica: Replica, batch: memoryview) -> int:
+    return replica.accept_delivery(batch, NOW_MS)
+
+
+def test_what_was_accepted_is_a_duplicate_however_old_and_idle_it_is() -> None:
+    rig = Rig(topic())
+    replica = rig.replica()
+    for sequence in range(20):
+        assert accept(replica, delivery(sequence)) == sequence + 1
+
+    replica.producers.expire(2**62, 0)
+
+    assert accept(replica, delivery(3)) == 20
+    assert replica.offsets.log_end == 20
+
+
+def test_a_gap_is_refused_and_a_new_epoch_begins_at_zero() -> None:
+    replica = Rig(topic()).replica()
+    with pytest.raises(OutOfOrderSequenceNumber):
+        accept(replica, delivery(5))
+    accept(replica, delivery(0, b"a", b"b"))
+    with pytest.raises(OutOfOrderSequenceNumber):
+        accept(replica, delivery(1, b"b", b"c"))
+    with pytest.raises(OutOfOrderSequenceNumber):
+        accept(replica, delivery(3))
+    with pytest.raises(OutOfOrderSequenceNumber):
+        accept(replica, delivery(2, epoch=1))
+    assert accept(replica, delivery(0, epoch=1)) == 3
+    with pytest.raises(InvalidProducerEpoch):
+        accept(replica, delivery(2))
+
+
+def test_what_is_refused_for_good_is_not_accepted_when_settings_change() -> None:
+    rig = Rig(topic(configs=SMALL))
+    replica = rig.replica()
+    accept(replica, delivery(0))
+
+    with pytest.raises(RefusedDelivery) as refused:
+        accept(replica, delivery(1, b"x" * 500))
+    replica.configure(*rig.replicas.settings({}))
+
+    assert isinstance(refused.value.reason, MessageTooLarge)
+    with pytest.raises(InvalidProducerEpoch):
+        accept(replica, delivery(1, b"x" * 500))
+    assert accept(replica, delivery(0, b"next", epoch=1)) == refused.value.end + 1
+
+
+def test_a_drained_partition_accepts_nothing_now_or_later() -> None:
+    replica = Rig(topic()).replica()
+    accept(replica, delivery(0))
+    replica.detour = Drain(partition=0, target=1, leader_epoch=replica.role.leader_epoch)
+
+    assert accept(replica, delivery(0)) == 1
+    with pytest.raises(RefusedDelivery) as refused:
+        accept(replica, delivery(1))
+    assert isinstance(refused.value.reason, InvalidProducerEpoch)
+
+    replica.detour = None
+    with pytest.raises(InvalidProducerEpoch):
+        accept(replica, delivery(1))
+
+
+def test_only_batches_of_schedules_are_accepted() -> None:
+    replica = Rig(topic()).replica()
+    with pytest.raises(InvalidRecord):
+        accept(replica, delivery(0, producer=ProducerId(7)))
