@@ -145,7 +145,8 @@ def kafka_python_in_group(broker: Any, group: str, view: str, matches: int) -> l
     import kafka
 
     settings = {"bootstrap_servers": broker.bootstrap, "group_id": group, "auto_offset_reset": "latest"}
-    with closing(kafka.KafkaConsumer(view, enable_auto_commit=False, **settings)) as consumer:
+    # It may assign before it has the topic's metadata, of any topic, and then has nothing until it asks again.
+    with closing(kafka.KafkaConsumer(view, enable_auto_commit=False, metadata_max_age_ms=500, **settings)) as consumer:
         return polled_in_group(consumer, broker, group, view, matches)
 
 
