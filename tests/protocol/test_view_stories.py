@@ -23,7 +23,10 @@ from protocol.clients.kcat import kcat
 from protocol.clients.library import with_every_client
 from protocol.topics import attempts, create_topic, fresh_name
 
-BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": "400"}
+"""kafka-python asks for the metadata of its topics a tenth of a second after it began to join, and assigns nothing to
+itself, and may do so for good, if it has joined by then."""
+
 pytestmark = [pytest.mark.xdist_group("view-stories"), pytest.mark.penstock_only]
 
 BOTH_LEVELS = ("read_committed", "read_uncommitted")
@@ -145,8 +148,7 @@ def kafka_python_in_group(broker: Any, group: str, view: str, matches: int) -> l
     import kafka
 
     settings = {"bootstrap_servers": broker.bootstrap, "group_id": group, "auto_offset_reset": "latest"}
-    # It may assign before it has the topic's metadata, of any topic, and then has nothing until it asks again.
-    with closing(kafka.KafkaConsumer(view, enable_auto_commit=False, metadata_max_age_ms=500, **settings)) as consumer:
+    with closing(kafka.KafkaConsumer(view, enable_auto_commit=False, **settings)) as consumer:
         return polled_in_group(consumer, broker, group, view, matches)
 
 
