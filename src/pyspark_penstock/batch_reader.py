@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from pyspark_penstock.cluster import Cluster
 from pyspark_penstock.columns import ColumnReader, read_schema
 from pyspark_penstock.errors import WrongOption
-from pyspark_penstock.fetching import RangeFetcher, data_loss
+from pyspark_penstock.fetching import Fetched, RangeFetcher, data_loss
 from pyspark_penstock.link import BrokerLink
 from pyspark_penstock.offset_options import AtOffsets
 from pyspark_penstock.offsets import OffsetRange, Offsets, divided
@@ -35,7 +35,13 @@ def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[Any]:
         if wanted.leader is not None:
             link.assume_leader(wanted.topic, wanted.partition, wanted.leader, wanted.leader_epoch)
         reader = ColumnReader(options, wanted)
-        for fetched in RangeFetcher(link, wanted, options.fetch):
+        fetches: Iterable[Fetched] = RangeFetcher(link, wanted, options.fetch)
+        if options.filter is not None:
+            # Imported only by queries that have a filter.
+            from pyspark_penstock.filtering import FilteredFetches
+
+            fetches = FilteredFetches(fetches, options.filter, wanted, check_crcs=options.fetch.check_crcs)
+        for fetched in fetches:
             yield from reader.batches(fetched)
     exempt_imports_from_collection()
 

@@ -25,7 +25,7 @@ from penstock.wire.primitives import Buffer, Malformed
 from penstock.wire.records import ABORT_MARKER, crc_ok, decode_records, parse_marker, records_of
 from pyspark_penstock.chunks import Chunk, Repeated, Room, Span
 from pyspark_penstock.column_options import BYTES_COLUMNS, ERROR_COLUMNS, HEADERS_COLUMN, ReadColumns
-from pyspark_penstock.errors import PenstockRuntimeError
+from pyspark_penstock.errors import CorruptBatch
 from pyspark_penstock.fetching import Fetched
 from pyspark_penstock.headers import ARRAY_TYPE, MAP_TYPE, headers_as_map
 from pyspark_penstock.offsets import OffsetRange
@@ -60,10 +60,6 @@ _TYPES: dict[str, DataType] = {
 _OF_BYTES = {of_bytes: part for part, of_bytes in BYTES_COLUMNS.items()}
 ROOMS_MAX = 2
 """Chunks whose memory is kept: the one that Spark still holds, and the one being filled."""
-
-
-class CorruptBatch(PenstockRuntimeError):
-    """A batch does not match its checksum: it was corrupted after its producer sent it."""
 
 
 def read_schema(options: ReadOptions) -> StructType:

@@ -40,3 +40,7 @@ class WrongOption(PenstockError, PySparkValueError):
 
 class PenstockRuntimeError(PenstockError, PySparkRuntimeError):
     """A failure of a valid query."""
+
+
+class CorruptBatch(PenstockRuntimeError):
+    """A batch does not match its checksum: it was corrupted after its producer sent it."""

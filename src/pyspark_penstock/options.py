@@ -50,6 +50,8 @@ class ReadOptions:
     columns: tuple[str, ...]
     read_columns: ReadColumns
     commit_group: str | None
+    filter: Mapping[str, object] | None = None
+    """The stored form of the condition that records have to meet."""
 
     @property
     def value_format(self) -> ValueFormat | None:
@@ -90,7 +92,17 @@ class ReadOptions:
             columns=read_columns.names,
             read_columns=read_columns,
             commit_group=given.get("commitgroup") or None,
+            filter=_filter(given),
         )
+
+
+def _filter(given: Mapping[str, str]) -> Mapping[str, object] | None:
+    if not given.get("filter"):
+        return None
+    # The parser is imported only by queries that have a filter.
+    from pyspark_penstock.filtering import filter_of
+
+    return filter_of(given["filter"])
 
 
 # How much and how

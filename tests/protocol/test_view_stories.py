@@ -19,10 +19,14 @@ from protocol.clients.abilities import Record, RefusedError
 from protocol.clients.confluent import Confluent
 from protocol.clients.java import TOOLS, tool
 from protocol.clients.kafka_python import FORGETS_SOCKETS
+from protocol.clients.kcat import kcat
 from protocol.clients.library import with_every_client
-from protocol.topics import attempts, create_topic, fresh_name, wait_until
+from protocol.topics import attempts, create_topic, fresh_name
 
-BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": "400"}
+"""kafka-python asks for the metadata of its topics a tenth of a second after it began to join, and assigns nothing to
+itself, and may do so for good, if it has joined by then."""
+
 pytestmark = [pytest.mark.xdist_group("view-stories"), pytest.mark.penstock_only]
 
 BOTH_LEVELS = ("read_committed", "read_uncommitted")
@@ -157,17 +161,13 @@ def aiokafka_in_group(broker: Any, group: str, view: str, matches: int) -> list[
 
 
 def kcat_in_group(broker: Any, group: str, view: str, matches: int) -> list[int]:
-    fast = ("-X", "auto.commit.interval.ms=100", "-X", "auto.offset.reset=latest")
-    command = ["kcat", "-b", broker.bootstrap, "-q", "-u", *fast, "-G", group, view]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-        wait_until(lambda: at_end(broker, group, view), what="commit at the end", seconds_max=END_SECONDS_MAX)
-        child.terminate()
-        printed, _ = child.communicate(timeout=END_SECONDS_MAX)
+    """It ends, and commits, when its position is the end."""
+    printed = kcat(broker.bootstrap, "-q", "-e", "-X", "auto.offset.reset=latest", "-G", group, view)
     return [json.loads(line)["n"] for line in printed.splitlines()]
 
 
 def java_in_group(broker: Any, group: str, view: str, matches: int) -> list[int]:
-    what = ("--bootstrap-server", broker.bootstrap, "--topic", view, "--group", group, "--timeout-ms", "4000")
+    what = ("--bootstrap-server", broker.bootstrap, "--topic", view, "--group", group, "--timeout-ms", "3000")
     quick = ("--command-property", "auto.commit.interval.ms=100", "--command-property", "auto.offset.reset=latest")
     printed = tool(f"{TOOLS}.consumer.ConsoleConsumer", *what, *quick)
     return [json.loads(line)["n"] for line in printed.splitlines() if line.startswith("{")]

@@ -105,6 +105,7 @@ def plan_creations(
                     image,
                     topic.name,
                     checked_configs(topic, config),
+                    config=config,
                     topic_id=topic_id,
                     partitions=topic.partitions,
                     replication_factor=topic.replication_factor,

@@ -8,6 +8,8 @@ altered: whoever reads a view may rely on what it has passed.
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.config.broker import BrokerConfig
+from penstock.config.log import TopicConfig
 from penstock.controller.plan import PlanStep, storable
 from penstock.metadata.image import MetadataImage, view_of
 from penstock.metadata.operations import Create, Delete
@@ -41,6 +43,7 @@ def design_view(
     name: str,
     configs: Mapping[str, str],
     *,
+    config: BrokerConfig,
     topic_id: TopicId,
     partitions: int,
     replication_factor: int,
@@ -52,7 +55,8 @@ def design_view(
             f"a view needs version {FILTERED_VIEWS} of the cluster, which has {image.level}: see 'penstock cluster "
             "upgrade'"
         )
-    parent = parent_of(image, configs)
+    wanted = TopicConfig.resolve(configs, config)
+    parent = parent_of(image, configs, wanted)
     count, factor = len(parent.partitions), len(parent.partitions[0].replicas)
     if assigned:
         raise InvalidReplicaAssignment(f"a view has the replicas of its parent {parent.name}")
@@ -60,18 +64,18 @@ def design_view(
         raise InvalidPartitions(f"a view has the partitions of its parent {parent.name}, which are {count}")
     if replication_factor not in (*ASSUMED, factor):
         raise InvalidReplicationFactor(f"a view has the replicas of its parent {parent.name}, which are {factor}")
-    text = configs[VIEW_FILTER]
+    text = wanted.view_filter
     record = ViewRecord(topic_id=topic_id, parent_id=parent.topic_id, filter=text, form=packed(parse(text)))
     return view_of(name, record, parent).topic, (Create(view_path(name), storable(pack_view(record))),)
 
 
-def parent_of(image: MetadataImage, configs: Mapping[str, str]) -> TopicState:
+def parent_of(image: MetadataImage, configs: Mapping[str, str], wanted: TopicConfig) -> TopicState:
     """The parent that settings name; raises what is wrong with them."""
     for missing in {VIEW_OF, VIEW_FILTER} - set(configs):
         raise InvalidConfig(f"a view has both {VIEW_OF} and {VIEW_FILTER}, and {missing} is not given")
     for other in sorted(set(configs) - {VIEW_OF, VIEW_FILTER}):
         raise InvalidConfig(f"{other} cannot be set for a view: it has the settings of its parent")
-    name = configs[VIEW_OF].strip()
+    name = wanted.view_of
     if name in image.views:
         raise InvalidConfig(f"{VIEW_OF}: {name} is a view itself; use its parent {image.views[name].parent}")
     parent = image.topics.get(name)

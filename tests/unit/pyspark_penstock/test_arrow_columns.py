@@ -15,7 +15,8 @@ from penstock.wire.records import Record, build_batch, build_marker, iter_batche
 from pyspark_penstock import columns
 from pyspark_penstock.batch_reader import read_range
 from pyspark_penstock.chunks import Room
-from pyspark_penstock.columns import ColumnReader, CorruptBatch, read_schema
+from pyspark_penstock.columns import ColumnReader, read_schema
+from pyspark_penstock.errors import CorruptBatch
 from pyspark_penstock.fetching import Fetched
 from pyspark_penstock.offsets import OffsetRange
 from pyspark_penstock.options import ReadOptions
