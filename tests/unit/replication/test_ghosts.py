@@ -347,6 +347,21 @@ def test_offsets_are_not_used_again_by_a_replica_that_starts_without_its_log() -
     assert values(again.replica(), END) == [b"a"]
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_replica_of_a_partition_that_resumed_is_found_again_although_nothing_was_written(clean: bool) -> None:
+    before = topic()
+    state = replace(before, partitions=(replace(before.partitions[0], log_base=Offset(END)),))
+    rig = Rig()
+    rig.change(None, state)
+    assert rig.replica().offsets.log_start == END
+    rig.store.begin_checkpoint().run()
+
+    again = Rig(state, disk=rig.stop(clean=clean))
+
+    assert again.notes.named("log_missing") == []
+    assert again.replica().offsets.log_end == END
+
+
 def test_a_log_that_missed_the_ghost_does_not_go_on_below_its_end() -> None:
     short = Rig(topic())
     short.append(short.replica(), batch(b"old"))

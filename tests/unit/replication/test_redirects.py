@@ -85,9 +85,14 @@ class FakePeers:
         self.dropped: list[Any] | None = None
         """Requests that are not delivered, while there is such a list."""
         self.sent = 0
+        self.lanes: list[tuple[int, int]] = []
+        """Target and lane of each request."""
 
-    def send(self, broker_id: int, purpose: Purpose, api: Any, request: Any, *, timeout_ms: float) -> Deferred[Any]:
+    def send(
+        self, broker_id: int, purpose: Purpose, api: Any, request: Any, *, timeout_ms: float, lane: int
+    ) -> Deferred[Any]:
         assert purpose is Purpose.REDIRECTS
+        self.lanes.append((request.target, lane))
         self.sent += 1
         result: Deferred[Any] = Deferred()
         if self.failure is not None:
@@ -229,6 +234,24 @@ def test_a_batch_for_a_drained_partition_is_in_the_target_on_the_other_broker() 
     assert (appended.base_offset, appended.end) == (3, 4)
     assert values(pair.target) == [b"own", b"a", b"b", b"c"]
     assert pair.peers.sent == 2
+
+
+def test_targets_do_not_wait_for_each_other_and_requests_for_one_stay_in_order() -> None:
+    pair = Pair()
+    for sequence in range(3):
+        pair.produce(numbered(sequence))
+
+    [(target, lane)] = set(pair.peers.lanes)
+    marker = wire.Request(
+        topic_id=pair.state.topic_id,
+        source=3,
+        source_epoch=0,
+        number=1,
+        target=target + 1,
+        target_epoch=0,
+        kind=wire.Kind.FENCE,
+    )
+    assert redirects_module.lane_of(marker) != lane
 
 
 def test_a_retry_that_the_other_broker_has_gets_the_first_response() -> None:

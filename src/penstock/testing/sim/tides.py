@@ -17,7 +17,7 @@ from penstock.testing.histories import Outcome
 from penstock.testing.sim.actors import Worker
 from penstock.testing.sim.administrators import TIMEOUT_MS, TRIED_AGAIN
 from penstock.testing.sim.client import Disconnected
-from penstock.testing.sim.consumers import EARLIEST, Seen, end_offset, key_of, read_everything
+from penstock.testing.sim.consumers import EARLIEST, Seen, end_offset, read_everything
 from penstock.testing.sim.links import UNDECIDED, Code, Link
 from penstock.testing.sim.plan import Plan, Topic
 from penstock.testing.sim.producers import (
@@ -26,6 +26,7 @@ from penstock.testing.sim.producers import (
     batch_of,
     send_batch,
 )
+from penstock.testing.sim.recording import key_of
 from penstock.testing.sim.transactors import ABORTS, BATCHES_MAX, Doomed, Fenced, Transactions
 from penstock.wire.api import create_partitions, delete_records, incremental_alter_configs, init_producer_id
 
@@ -76,7 +77,7 @@ class Tide:
         """What is wrong with the records of the topic."""
         found: Counter[int] = Counter()
         for key, kept in seen.items():
-            pairs = [*self.discarded.get(int(key.rpartition("-")[2]), ()), *kept]
+            pairs = [*self.discarded.get(int(key.rpartition("/")[2]), ()), *kept]
             last: dict[tuple[str, int], int] = {}
             for offset, value in pairs:
                 found[value] += 1
