@@ -245,10 +245,10 @@ def test_targets_do_not_wait_for_each_other_and_requests_for_one_stay_in_order()
     marker = wire.Request(
         topic_id=pair.state.topic_id,
         source=3,
-        source_epoch=0,
+        source_epoch=LeaderEpoch(0),
         number=1,
         target=target + 1,
-        target_epoch=0,
+        target_epoch=LeaderEpoch(0),
         kind=wire.Kind.FENCE,
     )
     assert redirects_module.lane_of(marker) != lane
@@ -477,10 +477,10 @@ def test_a_redirect_is_of_a_partition_that_is_drained_in_a_leader_epoch_that_is_
     fence = {"kind": wire.Kind.FENCE}
 
     assert forged(pair, source_epoch=2**31 - 1, **fence).error_code == UnknownLeaderEpoch.code
-    assert forged(pair, source=1, source_epoch=0, **fence).error_code == NotLeaderOrFollower.code
-    assert forged(pair, source=TARGET, source_epoch=0, **fence).error_code == NotLeaderOrFollower.code
+    assert forged(pair, source=1, source_epoch=LeaderEpoch(0), **fence).error_code == NotLeaderOrFollower.code
+    assert forged(pair, source=TARGET, source_epoch=LeaderEpoch(0), **fence).error_code == NotLeaderOrFollower.code
     assert forged(pair, source=9, **fence).error_code == UnknownTopicOrPartition.code
-    assert forged(pair, source_epoch=0, **fence).error_code == FencedLeaderEpoch.code
+    assert forged(pair, source_epoch=LeaderEpoch(0), **fence).error_code == FencedLeaderEpoch.code
     assert forged(pair, kind=wire.Kind.MARKER, payload=b"short").error_code == InvalidRequest.code
     pair.produce(numbered(0))
     assert values(pair.target) == [b"0"]
