@@ -12,7 +12,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions
 
@@ -82,7 +90,7 @@ def read_committed(cluster: PenstockCluster, topic: str, partition: int) -> list
     found: list[bytes] = []
     deadline = Deadline(WAIT_S)
     try:
-        reader.assign([TopicPartition(topic, partition, 0)])
+        reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         while True:
             assert not deadline.passed, f"{topic}-{partition} has no end after {len(found)} records"
             for message in reader.consume(1000, 0.5):
@@ -260,6 +268,64 @@ def test_clients_of_every_library_go_on_while_drained_partitions_lose_their_repl
         check_topic(cluster, group.topic, set(group.acknowledged), discarded[group.topic])
     check_topic(cluster, transactions, set(transacted.committed), discarded[transactions])
     check_topic(cluster, steady, {value for _, value in written.acknowledged}, discarded[steady])
+
+
+def committed_partitions(cluster: PenstockCluster, group: str, topic: str) -> set[int]:
+    client = admin(cluster)
+    [found] = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    return {each.partition for each in found.result(WAIT_S).topic_partitions if each.topic == topic}
+
+
+def test_a_finalized_topic_has_fewer_partitions_and_gets_them_back_where_they_ended(cluster: PenstockCluster) -> None:
+    names = {kind: fresh_name(kind.__name__.lower()) for kind in GROUPS}
+    topics = list(names.values())
+    for topic in topics:
+        create(cluster, topic, partitions=PARTITIONS)
+    drained = range(ACTIVE, PARTITIONS)
+    discarded: dict[str, list[bytes]] = {}
+    ends: dict[str, list[int]] = {}
+    with contextlib.ExitStack() as running:
+        groups = [running.enter_context(kind(cluster.bootstrap, topic, topic)) for kind, topic in names.items()]
+
+        def all_go_on() -> None:
+            for client in groups:
+                client.wait_for_more(40)
+
+        all_go_on()
+        assert "comes first" in penstock(cluster, "shrink", topics[0], "--finalize", "--yes", status=1)
+        for topic in topics:
+            set_active(cluster, topic, ACTIVE)
+        all_go_on()
+        assert "still have logs" in penstock(cluster, "shrink", topics[0], "--finalize", "--yes", status=1)
+        for topic in topics:
+            discarded[topic] = [value for each in drained for value in read_committed(cluster, topic, each)]
+            become_ghosts(cluster, topic)
+            ends[topic] = [end_of(cluster, topic, each) for each in drained]
+        all_go_on()
+        assert "say --yes" in penstock(cluster, "shrink", topics[0], "--finalize", status=1)
+        for topic in topics:
+            said = penstock(cluster, "shrink", topic, "--finalize", "--yes")
+            assert "failOnDataLoss" in said
+            assert "goes_on_at" in said
+        until(cluster, lambda found: all(len(found.topics[topic].partitions) == ACTIVE for topic in topics))
+        assert "taken out" in penstock(cluster, "describe", topics[0])
+        all_go_on()
+        for topic in topics:
+            deadline = Deadline(WAIT_S)
+            while committed_partitions(cluster, topic, topic) != set(range(ACTIVE)):
+                assert not deadline.passed, "committed offsets of removed partitions are left"
+                time.sleep(0.2)
+        for topic in topics[:2]:
+            penstock(cluster, "shrink", topic, "--undo", "--yes")
+        for topic in topics[2:]:
+            penstock(cluster, "grow", topic, "--to", str(PARTITIONS))
+        until(cluster, lambda found: all(len(found.topics[topic].partitions) == PARTITIONS for topic in topics))
+        all_go_on()
+        for topic in topics:
+            assert [start_of(cluster, topic, each) for each in drained] == ends[topic], "an offset is used again"
+    for group in groups:
+        assert group.failures == []
+        check_topic(cluster, group.topic, set(group.acknowledged), discarded[group.topic])
 
 
 @pytest.mark.needs("kafka-jars")

@@ -9,17 +9,19 @@ SEEDS = 300
 
 WITNESSES = {
     "adoption": 1,
-    "adoption_waits_for_marker": 94,
+    "adoption_waits_for_marker": 2354,
     "answer_of_the_fence": 764,
     "barrier": 21,
-    "both_markers_committed": 3,
+    "both_markers_committed": 4,
     "committed_table": 1,
-    "fence": 143,
-    "fence_outlives_leader": 506,
-    "first_batch_is_remembered": 131,
-    "first_sequence": 26,
-    "frozen_table": 471,
-    "greater_sequence": 258,
+    "fence": 23,
+    "fence_outlives_leader": 375,
+    "first_batch_is_remembered": 144,
+    "first_sequence": 71,
+    "frozen_table": 696,
+    "ghost_end_is_final": 38,
+    "ghost_waits_for_open_transaction": 2006,
+    "greater_sequence": 321,
     "markers_in_both": 0,
 }
 """A seed that shows what goes wrong without a rule."""

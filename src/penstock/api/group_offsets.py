@@ -99,13 +99,16 @@ class GroupOffsets:
                     self._coordinators.of(request.group).check_commit(len(entries) + len(partitions))
                 except BrokerError as error:
                     return refused_commit(request, error)
-            count, known_name, known_id = len(known.partitions), known.name, known.topic_id
+            count, known_name, known_id = known.shown_count, known.name, known.topic_id
             results: list[tuple[int, int]] = []
             missing: list[tuple[int, int]] = []
             for index, offset, leader_epoch, metadata in partitions:
                 if 0 <= index < count:
                     entries.append(CommitEntry(known_name, index, offset, leader_epoch, metadata, known_id))
                     results.append((index, 0))
+                elif 0 <= index < len(known.partitions):
+                    # A client that keeps partitions of a finalized topic: they have no records, and no offsets.
+                    missing.append((index, 0))
                 else:
                     missing.append((index, UnknownTopicOrPartition.code))
             if missing:

@@ -77,7 +77,8 @@ class Page:
         if self._room == 0:
             self.next_cursor = gen.Cursor(topic_name=topic.name, partition_index=first)
             return False
-        shown = topic.shown_partitions[first : first + self._room]
+        every = topic.shown_partitions
+        shown = every[first : first + self._room]
         self._room -= len(shown)
         self.topics.append(
             gen.DescribeTopicPartitionsResponseTopic(
@@ -89,7 +90,7 @@ class Page:
             )
         )
         after = first + len(shown)
-        if after < len(topic.partitions):
+        if after < len(every):
             self.next_cursor = gen.Cursor(topic_name=topic.name, partition_index=after)
             return False
         return True

@@ -331,6 +331,9 @@ class Transactions:
                 index = partition.partition_index
                 if topic is not None and 0 <= index < count:
                     known.add((name, index))
+                    if index >= topic.shown_count:
+                        # As in OffsetCommit: partitions of a finalized topic have no offsets.
+                        continue
                     entries.append(
                         CommitEntry(
                             name,

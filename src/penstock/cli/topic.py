@@ -23,7 +23,7 @@ from penstock.cli.options import (
 from penstock.cli.output import Number, counted, say, show_done, show_json, show_rows, show_table
 from penstock.cli.reassign import reassign
 from penstock.cli.setting_hints import require_settings, setting_hints
-from penstock.cli.shrink import active_of, ghosts_of, shrink
+from penstock.cli.shrink import active_of, ghosts_of, is_finalized, shrink
 from penstock.cli.view import app as view
 from penstock.client.admin import Admin, ConfigValue, Resource
 from penstock.client.cluster_state import candidates_of
@@ -156,6 +156,9 @@ def describe(
         if index in ghosts:
             left = "; it is empty and has no replicas, and that partition's leader serves it"
         say(f"  partition {index} is drained: its records are written to partition {to}{left}")
+    if is_finalized(configs):
+        removed = sorted(ghosts)
+        say(f"  partitions {removed} are taken out: what is sent to them goes to those below")
     show_table(DESCRIBE_COLUMNS, rows)
 
 

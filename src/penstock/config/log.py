@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.key import LONG_MAX, Kind, Synonym, key, keys_of
 from penstock.model.generated_errors import InvalidConfig
-from penstock.model.topic import VIEW_FILTER, VIEW_OF
+from penstock.model.topic import PARTITIONS_ACTIVE, PARTITIONS_FINALIZED, VIEW_FILTER, VIEW_OF
 
 if TYPE_CHECKING:
     from penstock.config.broker import BrokerConfig
@@ -22,7 +22,6 @@ CONSUME = "consume"
 CONSUME_GROUP = "consume.group"
 FLUSH_POLICIES = ("os", "group")
 COMPRESSED_CHECKS = ("header", "records")
-PARTITIONS_ACTIVE = "partitions.active"
 PARTITIONS_GHOSTS = "partitions.ghosts"
 """Described beside a topic's settings: drained partitions that are empty and have no replicas. Only brokers say so."""
 SCHEDULE_TARGET = "schedule.target"
@@ -320,6 +319,12 @@ class TopicConfig:
         minimum=1,
         also=ALL_PARTITIONS,
         doc="Partitions that records are written to; records for the others are written to these. -1 is all of them.",
+    )
+    partitions_finalized: bool = key(
+        PARTITIONS_FINALIZED,
+        False,
+        Kind.BOOLEAN,
+        doc="Whether clients see only the active partitions. The others have to be empty, and lose committed offsets.",
     )
     retention_ms: int = key(
         "retention.ms",

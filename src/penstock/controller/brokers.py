@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.config.log import ALL_PARTITIONS
-from penstock.controller.draining import active_partitions, revived, with_active
+from penstock.controller.draining import active_partitions, with_active
 from penstock.controller.elections import Brokers, next_state, raised, with_in_sync_min
 from penstock.controller.plan import Plan, PlanStep
 from penstock.controller.reassignments import completed
-from penstock.controller.topics import in_sync_min_of, new_partition, place_or_refuse, write_partitions
+from penstock.controller.topics import in_sync_min_of, resumed, write_partitions
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.operations import Create, Operation, Set
 from penstock.metadata.records import (
@@ -141,9 +141,7 @@ def partition_writes(image: MetadataImage, topic: TopicState, configs: Mapping[s
     for state in topic.partitions:
         if state.is_ghost:
             if active == ALL_PARTITIONS:
-                factor = len(topic.partitions[0].target_replicas)
-                [placed] = place_or_refuse(image, first=state.index, count=1, factor=factor)
-                changed[state.index] = revived(topic, state.index, new_partition(image, state.index, placed, wanted))
+                changed[state.index] = resumed(image, topic, state.index, wanted)
             continue
         after = with_active(state, active, image.level)
         if len(state.replicas) > 1 and state.in_sync_min != wanted:

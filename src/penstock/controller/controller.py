@@ -116,6 +116,9 @@ PREFERRED_AT_ONCE_MAX = 1_000
 AUTO_BALANCE_STEP_S = 1.0
 """How often a step of the balance is looked at until it is complete and the next one follows."""
 
+ABSENT_LOOKS_MAX = 60
+"""After so many looks at a step, `AUTO_BALANCE_STEP_S` apart, its moves to a broker that is away are cancelled."""
+
 PRODUCER_ID_BLOCK = 1000
 """Producer ids allocated at once: a crash loses at most so many of 2**63."""
 
@@ -172,6 +175,8 @@ class Controller:
         """Set when brokers or settings change: a new broker need not wait for its share."""
         self._balanced: list[TopicPartition] = []
         """Moved by the last step of the balance: their preferred leaders are elected when it is complete."""
+        self._absent: dict[TopicPartition, int] = {}
+        """Partitions of that step that go to a broker which is away, and how often in a row that was seen."""
         self._balanced_at: int | None = None
         """The version of the metadata of which a plan of the balance found nothing to move. Where racks keep brokers
         uneven, such a plan takes longest."""
@@ -521,7 +526,9 @@ class Controller:
     async def balance_step(self) -> bool:
         """Begin the next reassignments of the balance; whether there is more to do, now or once they are complete."""
         if any(state.is_reassigning for topic in self.image.topics.values() for state in topic.partitions):
+            await self._cancel_stuck_balance()
             return True
+        self._absent.clear()
         moved, self._balanced = self._balanced, []
         if moved:
             await self.elect_leaders(Election.PREFERRED, moved)
@@ -537,6 +544,27 @@ class Controller:
         ]
         self._log.info("balance_step", partitions=len(self._balanced), refused=len(wanted) - len(self._balanced))
         return bool(self._balanced)
+
+    async def _cancel_stuck_balance(self) -> None:
+        """Cancel moves of the last step to a broker that has been away for long.
+
+        Only of a step that this controller began: an operator's reassignment may wait for the broker.
+        """
+        topics = self.image.topics
+        away = [
+            tp
+            for tp in self._balanced
+            if tp.topic in topics
+            and tp.partition < len(topics[tp.topic].partitions)
+            and not all(map(self.image.is_live, topics[tp.topic].partitions[tp.partition].adding_replicas))
+        ]
+        self._absent = {tp: self._absent.get(tp, 0) + 1 for tp in away}
+        stuck = [tp for tp, looks in self._absent.items() if looks >= ABSENT_LOOKS_MAX]
+        if stuck:
+            outcomes = await self.reassign([Reassignment(tp=tp, replicas=None) for tp in stuck])
+            cancelled = sum(isinstance(each, PartitionState) for each in outcomes)
+            self._balanced = [tp for tp in self._balanced if tp not in stuck]
+            self._log.warning("balance_step_cancelled", partitions=cancelled, hint="the broker they go to is away")
 
     async def _run_leader_balance(self) -> None:
         """Give leaderships back to preferred replicas, from time to time."""

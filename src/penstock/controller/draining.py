@@ -9,12 +9,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.config.broker import BrokerConfig
-from penstock.config.log import ALL_PARTITIONS, PARTITIONS_ACTIVE, TopicConfig
+from penstock.config.log import ALL_PARTITIONS, TopicConfig
 from penstock.metadata.records import PARTITIONS_PER_CHUNK
 from penstock.model.cluster_versions import DRAINED_PARTITIONS, GHOST_PARTITIONS
 from penstock.model.generated_errors import InvalidConfig
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, PartitionEpoch
-from penstock.model.topic import NO_LEADER, NO_PARTITION, LeaderRecoveryState, PartitionState, TopicState
+from penstock.model.topic import (
+    NO_LEADER,
+    NO_PARTITION,
+    PARTITIONS_ACTIVE,
+    PARTITIONS_FINALIZED,
+    LeaderRecoveryState,
+    PartitionState,
+    TopicState,
+)
 
 PARTITIONS_DRAINABLE_MAX = 32 * PARTITIONS_PER_CHUNK
 """Partitions of a topic with fewer active ones: their states are written in one transaction."""
@@ -36,6 +44,10 @@ def check_draining(topic: TopicState, configs: Mapping[str, str], config: Broker
     `level` is the version of the cluster, whose brokers all have to know of drained partitions.
     """
     after = TopicConfig.resolve(configs, config)
+    if after.partitions_finalized and not topic.is_finalized:
+        check_finalizable(topic, after.partitions_active, level)
+    if after.partitions_finalized and after.partitions_active == ALL_PARTITIONS:
+        raise InvalidConfig(f"{PARTITIONS_FINALIZED} needs {PARTITIONS_ACTIVE}: remove both to write to all partitions")
     wanted, current = after.partitions_active, active_partitions(topic.configs)
     if wanted != ALL_PARTITIONS and "compact" in after.cleanup_policy:
         raise InvalidConfig(
@@ -65,6 +77,25 @@ def check_draining(topic: TopicState, configs: Mapping[str, str], config: Broker
         )
     if is_draining(topic):
         raise InvalidConfig(f"{PARTITIONS_ACTIVE}: partitions of topic {topic.name} have yet to resume; try again")
+
+
+def check_finalizable(topic: TopicState, active: int, level: int) -> None:
+    """Refuse to hide partitions that are not drained, or whose records nobody could read any more."""
+    if level < GHOST_PARTITIONS:
+        raise InvalidConfig(
+            f"{PARTITIONS_FINALIZED} needs version {GHOST_PARTITIONS} of the cluster, which has {level}: see 'penstock "
+            "cluster upgrade'"
+        )
+    if active == ALL_PARTITIONS or active != active_partitions(topic.configs):
+        raise InvalidConfig(
+            f"{PARTITIONS_FINALIZED}: no partition of topic {topic.name} is drained; set {PARTITIONS_ACTIVE} first"
+        )
+    left = [state.index for state in topic.partitions[active:] if not state.is_ghost]
+    if left:
+        raise InvalidConfig(
+            f"{PARTITIONS_FINALIZED}: partitions {left[:10]} of topic {topic.name} still have logs; wait until "
+            "retention has emptied them, or delete their records"
+        )
 
 
 def with_active(state: PartitionState, active: int, level: int) -> PartitionState:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.config.broker import BrokerConfig
-from penstock.config.log import ALL_PARTITIONS, PARTITIONS_ACTIVE, TOPIC_KEYS, check_topic_configs
+from penstock.config.log import ALL_PARTITIONS, TOPIC_KEYS, check_topic_configs
 from penstock.controller.cordons import check_not_cordoned, open_brokers
-from penstock.controller.draining import active_partitions, is_draining
+from penstock.controller.draining import active_partitions, is_draining, revived
 from penstock.controller.placement import place
 from penstock.controller.plan import Plan, PlanStep, storable
 from penstock.controller.queue_settings import check_queue_settings
@@ -43,7 +43,14 @@ from penstock.model.generated_errors import (
     UnknownTopicOrPartition,
 )
 from penstock.model.ids import BrokerId, LeaderEpoch, TopicId
-from penstock.model.topic import PartitionState, TopicState, ViewState, check_topic_name
+from penstock.model.topic import (
+    PARTITIONS_ACTIVE,
+    PARTITIONS_FINALIZED,
+    PartitionState,
+    TopicState,
+    ViewState,
+    check_topic_name,
+)
 
 USE_DEFAULT = -1
 """In place of a number: use the broker's default."""
@@ -56,6 +63,9 @@ UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 DELETIONS_MAX = 100_000
 """Deletions recorded for brokers that have not finished them; a request may exceed it by the topics it deletes."""
+
+GROWTH_CHUNKS_MAX = 32
+"""Nodes of partitions that are written together with a finalized topic that grows again."""
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """Most partitions that one request creates; more would block other requests for too long."""
@@ -193,7 +203,7 @@ def checked_configs(topic: NewTopic, config: BrokerConfig) -> dict[str, str]:
         raise InvalidConfig(f"Null value not supported for topic configs: {','.join(nulls)}")
     configs = with_policy({name: value for name, value in topic.configs if value is not None})
     check_topic_configs(configs, config)
-    if active_partitions(configs) != ALL_PARTITIONS:
+    if active_partitions(configs) != ALL_PARTITIONS or PARTITIONS_FINALIZED in configs:
         raise InvalidConfig(f"{PARTITIONS_ACTIVE} is for topics that exist: create the topic with fewer partitions")
     return configs
 
@@ -363,10 +373,19 @@ def plan_growths(image: MetadataImage, growths: Sequence[Growth], *, first: int)
         except BrokerError as error:
             outcomes.append(error)
             continue
-        changed = range(len(topic.partitions) // PARTITIONS_PER_CHUNK, len(grown.chunk_versions))
-        steps += ((write_chunk(image, grown, number),) for number in changed)
+        first_changed = topic.shown_count if topic.is_finalized else len(topic.partitions)
+        writes = [
+            write_chunk(image, grown, number)
+            for number in range(first_changed // PARTITIONS_PER_CHUNK, len(grown.chunk_versions))
+        ]
         # Last: until then the new partitions do not exist.
-        steps.append((Set(topic_path(topic.name), pack_topic(grown), topic.version),))
+        own = Set(topic_path(topic.name), pack_topic(grown), topic.version)
+        if topic.is_finalized:
+            # At once: a partition that resumes while clients do not see it would hide its records.
+            steps.append((*writes, own))
+        else:
+            steps += ((write,) for write in writes)
+            steps.append((own,))
         outcomes.append(replace(grown, version=topic.version + 1))
     return Plan(steps=tuple(steps), outcomes=tuple(outcomes))
 
@@ -405,19 +424,22 @@ def versions_after(image: MetadataImage, topic: TopicState, count: int, changed:
 
 
 def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) -> TopicState:
-    have, want = len(topic.partitions), growth.count
+    have, want = topic.shown_count, growth.count
     if want == have:
         raise InvalidPartitions(f"Topic already has {have} partition(s).")
     if want < have:
         raise InvalidPartitions(
             f"The topic {topic.name} currently has {have} partition(s); {want} would not be an increase."
         )
-    if is_draining(topic):
+    if topic.is_finalized:
+        check_growth_of_finalized(topic, growth)
+    elif is_draining(topic):
         raise InvalidPartitions(
             f"The topic {topic.name} has partitions that are drained or have yet to resume: remove {PARTITIONS_ACTIVE} "
             "first."
         )
     check_growth(topic)
+    have = len(topic.partitions)
     added = want - have
     if growth.assignments is not None and len(growth.assignments) != added:
         raise InvalidReplicaAssignment(
@@ -437,9 +459,36 @@ def grow(image: MetadataImage, topic: TopicState, growth: Growth, first: int) ->
     least = in_sync_min_of(image, topic.configs)
     new = (new_partition(image, have + offset, brokers, least) for offset, brokers in enumerate(replicas))
     chunks = chunks_needed(want)
+    first_changed = have
+    known = topic.partitions
+    if topic.is_finalized:
+        first_changed = topic.shown_count
+        known = tuple(resumed(image, topic, state.index, least) if state.is_ghost else state for state in known)
+        gone = (PARTITIONS_ACTIVE, PARTITIONS_FINALIZED)
+        configs = {name: value for name, value in topic.configs.items() if name not in gone}
+        topic = replace(topic, configs=configs)
     return replace(
         topic,
-        partitions=(*topic.partitions, *new),
-        grown_from=topic.partitions_at_creation,
-        chunk_versions=versions_after(image, topic, chunks, range(have // PARTITIONS_PER_CHUNK, chunks)),
+        partitions=(*known, *new),
+        grown_from=topic.partitions_at_creation if added else topic.grown_from,
+        chunk_versions=versions_after(image, topic, chunks, range(first_changed // PARTITIONS_PER_CHUNK, chunks)),
     )
+
+
+def check_growth_of_finalized(topic: TopicState, growth: Growth) -> None:
+    """A finalized topic gets back all the partitions that it had, which go on at their last offsets, and more."""
+    had = len(topic.partitions)
+    if growth.count < had:
+        raise InvalidPartitions(
+            f"The topic {topic.name} had {had} partition(s) before it was finalized, and gets them back together: ask "
+            f"for {had} or more."
+        )
+    if chunks_needed(growth.count) > GROWTH_CHUNKS_MAX:
+        raise InvalidPartitions(f"The topic {topic.name} is finalized: grow it to {had} partition(s) first.")
+
+
+def resumed(image: MetadataImage, topic: TopicState, index: int, in_sync_min: int) -> PartitionState:
+    """A ghost with replicas, which goes on at its last offset."""
+    factor = len(topic.partitions[0].target_replicas)
+    [placed] = place_or_refuse(image, first=index, count=1, factor=factor)
+    return revived(topic, index, new_partition(image, index, placed, in_sync_min))

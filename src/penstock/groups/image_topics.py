@@ -17,7 +17,7 @@ class ImageTopics:
 
     def partition_count(self, topic: str) -> int | None:
         found = self._image.shown(topic)
-        return None if found is None else len(found.partitions)
+        return None if found is None else found.shown_count
 
     def topic_id(self, topic: str) -> TopicId | None:
         found = self._image.shown(topic)
@@ -39,6 +39,11 @@ class ImageTopics:
         found = self._image.shown(topic)
         return found is None or topic_id not in (found.topic_id, TOPIC_ID_ZERO)
 
+    def is_finalized(self, topic: str) -> bool:
+        """Whether a topic has fewer partitions than there may be committed offsets for."""
+        found = self._image.topics.get(topic)
+        return found is not None and found.is_finalized
+
     def names(self) -> Iterable[str]:
         return chain(self._image.topics, self._image.views)
 
@@ -54,11 +59,11 @@ def changed_name(change: TopicChange) -> str | None:
     if before is None or after is None:
         one = before or after
         return None if one is None else one.name
-    if before.topic_id != after.topic_id or len(before.partitions) != len(after.partitions):
+    if before.topic_id != after.topic_id or before.shown_count != after.shown_count:
         return after.name
     # A partition that becomes a ghost, or resumes from one, stays where it is assigned.
     same = all(
         old.replicas == new.replicas or old.is_ghost or new.is_ghost
-        for old, new in zip(before.partitions, after.partitions, strict=True)
+        for old, new in zip(before.partitions, after.partitions, strict=False)
     )
     return None if same else after.name

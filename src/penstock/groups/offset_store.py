@@ -141,8 +141,9 @@ class OffsetStore:
             places.update(dict.fromkeys(self._pending.places_of(group)))
         return [OffsetForgotten(*place) for place in places]
 
-    def of_gone_topic(self, topic: str, topic_id: TopicId | None) -> list[OffsetForgotten]:
-        """Tombstones for a topic's offsets: for all if the topic is deleted, else for those of an older topic id.
+    def of_gone_topic(self, topic: str, topic_id: TopicId | None, count: int | None) -> list[OffsetForgotten]:
+        """Tombstones for a topic's offsets: for all if the topic is deleted, else for those of an older topic id, and
+        of partitions that it does not have any more: `count` is how many it has.
 
         Offsets without a topic id, from old records or old clients, belong to any topic of the name.
         """
@@ -150,7 +151,9 @@ class OffsetStore:
             (group, topic, partition): None
             for group, topics in self._groups.items()
             for partition, packed in topics.get(topic, {}).items()
-            if topic_id is None or unpack_from(packed)[4] not in (topic_id, TOPIC_ID_ZERO)
+            if topic_id is None
+            or (count is not None and partition >= count)
+            or unpack_from(packed)[4] not in (topic_id, TOPIC_ID_ZERO)
         }
         if self._unsettled and topic_id is None:
             places.update(dict.fromkeys(self._pending.places_in(topic)))

@@ -106,8 +106,12 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinatorContext, EventR
         return EventReader()
 
     def after_load(self, coordinator: GroupCoordinatorContext, reader: EventReader) -> None:
-        """Drop offsets of topics that were deleted before the load, for instance while the broker was down."""
-        gone = [name for topic_id, name in reader.topics.items() if self._topics.is_gone(name, topic_id)]
+        """Drop offsets of topics and partitions that were removed before the load, as while the broker was down."""
+        gone = [
+            name
+            for topic_id, name in reader.topics.items()
+            if self._topics.is_gone(name, topic_id) or self._topics.is_finalized(name)
+        ]
         if gone:
             coordinator.on_topics(gone)
 

@@ -203,11 +203,13 @@ class GroupShard:
         return draft.step()
 
     def on_topics(self, names: Iterable[str], now_ms: int) -> Step:
-        """These topics were created, extended or deleted; the offsets of deleted ones are dropped."""
+        """These topics were created, extended, cut or deleted; offsets of partitions that are gone are dropped."""
         names = tuple(names)
         draft = Draft(now_ms)
         for name in names:
-            for event in self._offset_store.of_gone_topic(name, self._topics.topic_id(name)):
+            for event in self._offset_store.of_gone_topic(
+                name, self._topics.topic_id(name), self._topics.partition_count(name)
+            ):
                 draft.append(event)
         for group in self._managed():
             draft.add(group.on_topics(names, now_ms))

@@ -61,6 +61,10 @@ VIEW_FILTER = "view.filter"
 INTERNAL_TOPICS = frozenset(COORDINATOR_FACTORS)
 
 
+PARTITIONS_ACTIVE = "partitions.active"
+PARTITIONS_FINALIZED = "partitions.finalized"
+"""Settings of a topic: how many of its partitions are written to, and whether clients see only these."""
+
 NO_LEADER = NO_BROKER
 NO_PARTITION = -1
 
@@ -181,8 +185,20 @@ class TopicState:
         )
 
     @property
+    def is_finalized(self) -> bool:
+        """Whether clients see only the active partitions. What they send to the others still goes to these."""
+        return bool(self.configs) and self.configs.get(PARTITIONS_FINALIZED, "").strip().lower() == "true"
+
+    @property
+    def shown_count(self) -> int:
+        """How many partitions clients see."""
+        return int(self.configs[PARTITIONS_ACTIVE]) if self.is_finalized else len(self.partitions)
+
+    @property
     def shown_partitions(self) -> tuple[PartitionState, ...]:
-        """The partitions as clients see them."""
+        """The partitions that clients see, as they see them."""
+        if self.is_finalized:
+            return self.partitions[: self.shown_count]
         if not any(state.is_ghost for state in self.partitions):
             return self.partitions
         return tuple(self.shown(state.index) for state in self.partitions)

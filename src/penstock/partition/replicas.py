@@ -674,13 +674,14 @@ class Replicas:
             self._adopt(after, created=True)
         else:
             self._topics[after.name] = after
+            # First: this broker may be a replica of what it served as a ghost.
+            self._drop_ghosts(after.name, unless=after)
             if after.configs != before.configs:
                 self._reconfigure(after, self.settings(after.configs))
             self._settle(after, range(known, len(after.partitions)), created=True)
             for was, decided in zip(before.partitions, after.partitions, strict=False):
                 if decided != was:
                     self._follow(after, was, decided, changed)
-            self._drop_ghosts(after.name, unless=after)
         for decided in after.partitions[known:]:
             if self._broker_id in decided.replicas:
                 changed.append(TopicPartition(after.name, decided.index))

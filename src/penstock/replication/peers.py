@@ -64,6 +64,10 @@ class Purpose(Enum):
     """Reads and writes of share state: each waits until the coordinator has committed it."""
 
 
+LinkKey = tuple[int, Purpose, int]
+"""Broker, purpose and lane of a connection."""
+
+
 class PeerUnavailable(Exception):
     """No response came: the request may or may not have been carried out."""
 
@@ -120,7 +124,7 @@ class Peers:
         self.version = version
         self.version_max = version_max
         self._on_bug = on_bug
-        self.links: dict[tuple[int, Purpose], _Link] = {}
+        self.links: dict[LinkKey, _Link] = {}
         self._closed = False
 
     def send(
@@ -132,6 +136,7 @@ class Peers:
         *,
         timeout_ms: float,
         version_max: int | None = None,
+        lane: int = 0,
     ) -> Deferred[Any]:
         """Send a request; what completes with the decoded response, or fails with `PeerUnavailable`.
 
@@ -139,10 +144,12 @@ class Peers:
         request of this purpose is sent to the broker: so a fetch that is sent after the last one was appended never
         copies records.
 
+        Requests of different lanes of a purpose do not wait for each other either.
+
         After `timeout_ms` the connection is closed: a response that is late would be taken for that to the next
         request. `timeout_ms` counts from here, and connecting is a part of it.
         """
-        key = (broker_id, purpose)
+        key = (broker_id, purpose, lane)
         while True:
             address = self._address_of(broker_id)
             if self._closed or address is None:
@@ -167,7 +174,7 @@ class Peers:
 
     def drop_stale(self) -> None:
         """Close the connections to former lives of brokers; called when registrations change."""
-        for (broker_id, _), link in list(self.links.items()):
+        for (broker_id, _, _), link in list(self.links.items()):
             if link.address != self._address_of(broker_id):
                 link.close(f"broker {broker_id} has registered again or is gone")
 
@@ -190,7 +197,7 @@ class Peers:
 class _Link:
     """One connection to one broker for one purpose; made when it is needed, replaced when it fails."""
 
-    def __init__(self, peers: Peers, key: tuple[int, Purpose], address: PeerAddress) -> None:
+    def __init__(self, peers: Peers, key: LinkKey, address: PeerAddress) -> None:
         self._peers = peers
         self._key = key
         self.address = address

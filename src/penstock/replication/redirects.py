@@ -77,6 +77,10 @@ UNANSWERED_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of batches on their way to one broker: its clients do not wait for all of them, with acks=0 or a short timeout.
 """
 
+LANES = 8
+"""Connections to another broker: responses of one are in order, so that a target which waits for its followers holds
+up only those that share its connection."""
+
 STALE = (FencedLeaderEpoch, UnknownLeaderEpoch, UnknownTopicId, UnknownTopicOrPartition)
 """Refusals of a target that mean to a client that leaders have changed."""
 
@@ -259,7 +263,14 @@ class Redirects:
         A client that leaves does not abandon the request, nor close the connection that other clients use.
         """
         result: Deferred[wire.Response] = Deferred()
-        sent = self._peers.send(target.leader, Purpose.REDIRECTS, wire, request, timeout_ms=float(self._timeout_ms()))
+        sent = self._peers.send(
+            target.leader,
+            Purpose.REDIRECTS,
+            wire,
+            request,
+            timeout_ms=float(self._timeout_ms()),
+            lane=lane_of(request),
+        )
         self._unanswered[target.leader] += len(request.payload)
         answered = partial(self._answered, target.leader, len(request.payload))
         sent.deliver_to(
@@ -595,6 +606,11 @@ class Redirects:
         request = wire.Request(**self._addressed(replica, target, number), kind=kind)
         response = await awaited(self._sent(target, request))
         return [AdoptedProducer(*producer) for producer in response.producers]
+
+
+def lane_of(request: wire.Request) -> int:
+    """The connection for a target: always the same one, or its requests could overtake each other."""
+    return (int.from_bytes(request.topic_id[-4:], "big") + request.target) % LANES
 
 
 def appended_of(count: int, committed: Callable[[], None] | None, response: wire.Response) -> Appended:

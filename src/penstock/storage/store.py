@@ -415,12 +415,20 @@ class LogStore:
             for each in self.all_directories:
                 if each.offline is None:
                     self.checkpoint_cut(each)
-        log = self.unwritten(tp, topic_id, config, home, base=base)
-        self._logs[tp] = log
+        log = self._logs[tp] = self.unwritten(tp, topic_id, config, home)
+        if base > OFFSET_ZERO:
+            # On the disk at once: a start that finds only the checkpoints of a log with an end takes it for lost.
+            log.restart_at(base)
         return log
 
     def unwritten(
-        self, tp: TopicPartition, topic_id: TopicId, config: LogSettings, directory: LogDirectory, *, base: Offset
+        self,
+        tp: TopicPartition,
+        topic_id: TopicId,
+        config: LogSettings,
+        directory: LogDirectory,
+        *,
+        base: Offset = OFFSET_ZERO,
     ) -> Log:
         """An empty log that is not one of the store's: nothing of it is on the disk before the first append."""
         place = PartitionDirectory(tp, topic_id, directory, directory.file(partition_name(tp)), made=False)

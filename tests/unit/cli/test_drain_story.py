@@ -120,6 +120,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., MemoryCluster]:
             for name in ("state_of", "cordon", "broker_settings", "alter_reassignments", "list_reassignments"):
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, getattr(cluster, name))
+            if hasattr(module, "replicated_state_of"):
+                monkeypatch.setattr(module, "replicated_state_of", cluster.state_of)
             monkeypatch.setattr(module, "replica_sizes", lambda *_: {}, raising=False)
             monkeypatch.setattr(module, "elect_preferred", lambda *_: None, raising=False)
         monkeypatch.setattr(cluster_loads, "cordoned_brokers", lambda *_: frozenset(cluster.cordoned))

@@ -36,6 +36,7 @@ from penstock.metadata.records import (
     PRODUCER_IDS,
     BrokerEndpoint,
     BrokerState,
+    broker_path,
     pack,
 )
 from penstock.model.clock import SystemRandomness
@@ -336,6 +337,30 @@ def test_a_wait_in_time_ends_with_what_it_waits_for_and_leaves_no_failure_unnoti
         assert not unnoticed
 
     asyncio.run(act())
+
+
+def test_a_step_of_the_balance_to_a_broker_that_does_not_return_is_cancelled(tmp_path: Path) -> None:
+    async def act(cluster: Cluster) -> None:
+        controller = cluster.controller
+        await controller.create_topics([NewTopic(name="t", partitions=4, replication_factor=1)])
+        await register(cluster.store, replace(BROKER, broker_id=BrokerId(2)))
+        await controller.reconcile()
+        assert await controller.balance_step()
+        moving = [state for state in controller.image.topics["t"].partitions if state.is_reassigning]
+        assert moving
+        assert all(state.adding_replicas == (2,) for state in moving)
+        await cluster.store.multi([Delete(broker_path(BrokerId(2)))])
+        await controller.reconcile()
+
+        for _ in range(controller_module.ABSENT_LOOKS_MAX):
+            assert any(state.is_reassigning for state in controller.image.topics["t"].partitions)
+            assert await controller.balance_step()
+
+        assert not any(state.is_reassigning for state in controller.image.topics["t"].partitions)
+        assert all(state.replicas == (1,) for state in controller.image.topics["t"].partitions)
+        assert not await controller.balance_step()
+
+    run(tmp_path, act)
 
 
 def test_a_balance_that_finds_nothing_to_move_is_planned_again_when_something_has_changed(

@@ -332,6 +332,84 @@ def test_a_ghost_does_not_resume_with_fewer_replicas_than_its_topic_has() -> Non
     assert on.image.topics[TOPIC].configs[ACTIVE] == "2"
 
 
+FINALIZED = "partitions.finalized"
+
+
+def set_finalized(on: ClusterImage) -> Any:
+    step = SettingStep(name=FINALIZED, step=Step.SET, value="true")
+    change = ConfigChange(resource_type=ResourceType.TOPIC, name=TOPIC, steps=(step,))
+    [outcome] = on.carry_out(plan_config_changes(on.image, [change], config=CONFIG))
+    return outcome
+
+
+def finalized() -> ClusterImage:
+    on = cluster(level=GHOST_PARTITIONS)
+    set_active(on, 2)
+    empty(on, 2, 60)
+    empty(on, 3, 70)
+    set_finalized(on)
+    return on
+
+
+def test_clients_of_a_finalized_topic_see_its_active_partitions() -> None:
+    on = finalized()
+
+    topic = on.image.topics[TOPIC]
+    assert topic.shown_count == 2
+    assert topic.shown_partitions == topic.partitions[:2]
+    # What is sent to the others by clients that know them still has a place.
+    assert topic.shown(3).leader == on.state(1).leader
+    assert len(topic.partitions) == 4
+
+
+def test_only_a_topic_whose_drained_partitions_are_empty_is_finalized() -> None:
+    on = cluster(level=GHOST_PARTITIONS)
+    assert ACTIVE in refused(set_finalized(on))
+    set_active(on, 2)
+    empty(on, 3, 70)
+    assert "[2]" in refused(set_finalized(on))
+    assert "cluster upgrade" in refused(set_finalized(cluster(level=DRAINED_PARTITIONS)))
+    wanted = NewTopic(name="new", partitions=4, replication_factor=1, configs=((FINALIZED, "true"),))
+    plan = plan_creations(on.image, [wanted], config=CONFIG, make_id=lambda: b"n" * 16, first=0)
+    refused(plan.outcomes[0])
+
+
+def test_a_finalized_topic_is_undone_as_a_whole() -> None:
+    on = finalized()
+    assert FINALIZED in refused(set_active(on, None))
+
+    steps = tuple(SettingStep(name=name, step=Step.DELETE, value=None) for name in (ACTIVE, FINALIZED))
+    change = ConfigChange(resource_type=ResourceType.TOPIC, name=TOPIC, steps=steps)
+    on.carry_out(plan_config_changes(on.image, [change], config=CONFIG))
+
+    topic = on.image.topics[TOPIC]
+    assert topic.shown_partitions == topic.partitions
+    assert [state.resumes_from for state in topic.partitions] == [-1, -1, 0, 1]
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_a_finalized_topic_that_grows_goes_on_at_the_offsets_where_its_partitions_ended(count: int) -> None:
+    on = finalized()
+    seen = [on.image.topics[TOPIC].shown(index).leader_epoch for index in (2, 3)]
+
+    def grown(to: int) -> Any:
+        return plan_growths(on.image, [Growth(name=TOPIC, count=to)], first=0)
+
+    assert "would not be an increase" in refused(grown(1).outcomes[0], InvalidPartitions)
+    assert "ask for 4" in refused(grown(3).outcomes[0], InvalidPartitions)
+    plan = grown(count)
+    assert len(plan.steps) == 1, "in one transaction, or records could be in partitions that clients do not see"
+    on.carry_out(plan)
+
+    topic = on.image.topics[TOPIC]
+    assert topic.shown_count == len(topic.partitions) == count
+    assert ACTIVE not in topic.configs
+    assert [(state.log_base, state.resumes_from) for state in topic.partitions[2:4]] == [(60, 0), (70, 1)]
+    assert all(state.leader_epoch > was for state, was in zip(topic.partitions[2:4], seen, strict=True))
+    assert all(len(state.replicas) == 3 for state in topic.partitions)
+    assert all(state.log_base == 0 for state in topic.partitions[4:])
+
+
 def format_of(on: ClusterImage) -> int:
     found: int = unpack(pack_partitions(on.image.topics[TOPIC].partitions, on.image.level))["v"]
     return found

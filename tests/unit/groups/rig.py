@@ -52,9 +52,10 @@ class Topics:
 
     def __init__(self, ids: dict[str, TopicId] | None = None) -> None:
         self.ids = ids or {}
+        self.count = 1
 
     def partition_count(self, topic: str) -> int | None:
-        return 1 if topic in self.ids else None
+        return self.count if topic in self.ids else None
 
     def topic_id(self, topic: str) -> TopicId | None:
         return self.ids.get(topic)

@@ -457,11 +457,22 @@ def test_offsets_of_a_recreated_topic_are_those_committed_since() -> None:
     rig = Rig()
     rig.ask(simple_commit(CommitEntry("t", 0, 1, topic_id=ID_1), CommitEntry("t", 1, 2, topic_id=ID_2)))
     rig.ask(simple_commit(CommitEntry("t", 2, 3, topic_id=TOPIC_ID_ZERO)))
-    rig.topics.ids = {"t": ID_2}
+    rig.topics.ids, rig.topics.count = {"t": ID_2}, 3
 
     rig.run(rig.shard.on_topics(["t"], rig.now_ms))
 
     assert offsets(rig) == {("t", 1): 2, ("t", 2): 3}
+
+
+def test_offsets_of_partitions_that_were_taken_out_of_a_topic_are_deleted() -> None:
+    rig = Rig()
+    rig.topics.ids, rig.topics.count = {"t": ID_1}, 3
+    rig.ask(simple_commit(CommitEntry("t", 0, 1, topic_id=ID_1), CommitEntry("t", 2, 2, topic_id=ID_1)))
+    rig.topics.count = 2
+
+    rig.run(rig.shard.on_topics(["t"], rig.now_ms))
+
+    assert offsets(rig) == {("t", 0): 1}
 
 
 # The store against a plain dictionary

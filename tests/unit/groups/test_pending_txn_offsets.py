@@ -69,7 +69,7 @@ def test_a_tombstone_deletes_pending_offsets() -> None:
     store = OffsetStore()
     store.pending(pending(1, 5))
     assert store.tombstones_of("g") == [OffsetForgotten("g", "t", 0)]
-    assert store.of_gone_topic("t", None) == [OffsetForgotten("g", "t", 0)]
+    assert store.of_gone_topic("t", None, 0) == [OffsetForgotten("g", "t", 0)]
 
     store.forgotten(OffsetForgotten("g", "t", 0))
     store.decided(TxnOffsetsDecided(1, True))

@@ -347,6 +347,39 @@ def test_offsets_are_not_used_again_by_a_replica_that_starts_without_its_log() -
     assert values(again.replica(), END) == [b"a"]
 
 
+def test_a_broker_that_served_a_ghost_follows_the_partition_when_it_resumes() -> None:
+    ebb = Ebb()
+    ebb.become_ghost()
+    ebb.produce_to_ghost(numbered(PRODUCED))
+    ghost = ebb.ghost
+    placed = replace(NORMAL.partitions[DRAINED], replicas=(SOURCE_BROKER, TARGET_BROKER))
+
+    ebb.become(changed(ebb.state, revived(ebb.state, DRAINED, placed)))
+
+    follower = ebb.rigs[TARGET_BROKER].replicas.used(ghost.tp)
+    assert follower is not None
+    assert follower is not ghost
+    assert follower.follows
+    assert follower.offsets.log_end == END
+    for work in ebb.spawned:
+        work.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_replica_of_a_partition_that_resumed_is_found_again_although_nothing_was_written(clean: bool) -> None:
+    before = topic()
+    state = replace(before, partitions=(replace(before.partitions[0], log_base=Offset(END)),))
+    rig = Rig()
+    rig.change(None, state)
+    assert rig.replica().offsets.log_start == END
+    rig.store.begin_checkpoint().run()
+
+    again = Rig(state, disk=rig.stop(clean=clean))
+
+    assert again.notes.named("log_missing") == []
+    assert again.replica().offsets.log_end == END
+
+
 def test_a_log_that_missed_the_ghost_does_not_go_on_below_its_end() -> None:
     short = Rig(topic())
     short.append(short.replica(), batch(b"old"))

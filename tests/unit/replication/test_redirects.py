@@ -29,7 +29,7 @@ from penstock.model.generated_errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import BrokerId, CoordinatorEpoch, ProducerEpoch, ProducerId
+from penstock.model.ids import BrokerId, CoordinatorEpoch, LeaderEpoch, ProducerEpoch, ProducerId
 from penstock.model.topic import NO_LEADER, TopicState
 from penstock.partition.redirect import Resumption, derived_id
 from penstock.partition.results import Appended
@@ -85,9 +85,14 @@ class FakePeers:
         self.dropped: list[Any] | None = None
         """Requests that are not delivered, while there is such a list."""
         self.sent = 0
+        self.lanes: list[tuple[int, int]] = []
+        """Target and lane of each request."""
 
-    def send(self, broker_id: int, purpose: Purpose, api: Any, request: Any, *, timeout_ms: float) -> Deferred[Any]:
+    def send(
+        self, broker_id: int, purpose: Purpose, api: Any, request: Any, *, timeout_ms: float, lane: int
+    ) -> Deferred[Any]:
         assert purpose is Purpose.REDIRECTS
+        self.lanes.append((request.target, lane))
         self.sent += 1
         result: Deferred[Any] = Deferred()
         if self.failure is not None:
@@ -229,6 +234,24 @@ def test_a_batch_for_a_drained_partition_is_in_the_target_on_the_other_broker() 
     assert (appended.base_offset, appended.end) == (3, 4)
     assert values(pair.target) == [b"own", b"a", b"b", b"c"]
     assert pair.peers.sent == 2
+
+
+def test_targets_do_not_wait_for_each_other_and_requests_for_one_stay_in_order() -> None:
+    pair = Pair()
+    for sequence in range(3):
+        pair.produce(numbered(sequence))
+
+    [(target, lane)] = set(pair.peers.lanes)
+    marker = wire.Request(
+        topic_id=pair.state.topic_id,
+        source=3,
+        source_epoch=LeaderEpoch(0),
+        number=1,
+        target=target + 1,
+        target_epoch=LeaderEpoch(0),
+        kind=wire.Kind.FENCE,
+    )
+    assert redirects_module.lane_of(marker) != lane
 
 
 def test_a_retry_that_the_other_broker_has_gets_the_first_response() -> None:
@@ -454,10 +477,10 @@ def test_a_redirect_is_of_a_partition_that_is_drained_in_a_leader_epoch_that_is_
     fence = {"kind": wire.Kind.FENCE}
 
     assert forged(pair, source_epoch=2**31 - 1, **fence).error_code == UnknownLeaderEpoch.code
-    assert forged(pair, source=1, source_epoch=0, **fence).error_code == NotLeaderOrFollower.code
-    assert forged(pair, source=TARGET, source_epoch=0, **fence).error_code == NotLeaderOrFollower.code
+    assert forged(pair, source=1, source_epoch=LeaderEpoch(0), **fence).error_code == NotLeaderOrFollower.code
+    assert forged(pair, source=TARGET, source_epoch=LeaderEpoch(0), **fence).error_code == NotLeaderOrFollower.code
     assert forged(pair, source=9, **fence).error_code == UnknownTopicOrPartition.code
-    assert forged(pair, source_epoch=0, **fence).error_code == FencedLeaderEpoch.code
+    assert forged(pair, source_epoch=LeaderEpoch(0), **fence).error_code == FencedLeaderEpoch.code
     assert forged(pair, kind=wire.Kind.MARKER, payload=b"short").error_code == InvalidRequest.code
     pair.produce(numbered(0))
     assert values(pair.target) == [b"0"]

@@ -5,6 +5,8 @@ Each of the three partitions has a leader of its own and former leaders that go 
 Links deliver in order, and a broken one may deliver what it held after its successor. Brokers know the metadata up to
 some point of its history.
 
+Drained, the partition may become a ghost: its records are gone, so is its log, and the leader of the target serves it.
+
 After a run, every acknowledged record is in exactly one of the logs, no record is there twice, each log has a
 producer's records in order, and every transaction has ended alike wherever it has records.
 """
@@ -61,6 +63,12 @@ class Metadata(NamedTuple):
     epochs: tuple[int, int, int]
     mode: Mode
 
+    @property
+    def shown(self) -> int:
+        """The leader epoch of the source as clients and targets see it."""
+        own = self.epochs[SOURCE]
+        return own + self.epochs[self.mode.target] if self.mode.name == "ghost" else own
+
 
 class Replica:
     """A leader of a partition, or one that was it and does not know."""
@@ -84,6 +92,14 @@ class Replica:
         self.sources = Sources()
         self.waiting: list[tuple[int, Callable[[], None]]] = []
         self.link = 0
+        self.told = False
+        """Whether the target knows what this drained partition knows of producers."""
+        self.ending = False
+        """Whether nothing is appended to the log any more, whose end was reported."""
+        self.host: Replica | None = None
+        """The leader of the target, for a ghost."""
+        self.ghost: Replica | None = None
+        """The ghost that this leader of a target serves."""
 
     def append(self, entry: Entry) -> int:
         self.log.append(entry)
@@ -147,6 +163,13 @@ class World:
         self.commits = True
         self.txn_records = 0
         self.in_flight: list[Entry] = []
+        self.gone: list[list[Entry]] = []
+        """Logs that were removed, whose records were read."""
+        self.removed = [-1, -1, -1]
+        """The leader epoch of each partition up to which its logs were removed."""
+        self.reports: list[tuple[Replica, int]] = []
+        """Ends of empty logs on their way to the controller."""
+        self.fault: str | None = None
         self.acknowledged: set[tuple[int, int]] = set()
         self.decided: dict[int, bool] = {}
         self.steps = 0
@@ -154,6 +177,8 @@ class World:
         """Whether the producer commits all its transactions, in one epoch, and one partition is the only target."""
         self.bumps = seed % 2 == 0 and not self.is_steady
         """Whether each transaction has an epoch of its own, which its marker raises (transaction version 2)."""
+        self.has_ghosts = seed % 4 >= 2
+        """Whether the partition loses its log when it is drained and has no open transaction."""
         self.rests_drained = seed % 3 == 0
         """Whether the partition may stay drained at the end."""
 
@@ -181,6 +206,8 @@ class World:
             (0.04, self.learn),
             (0.04, self.resume),
         ]
+        if self.has_ghosts:
+            actions += [(0.2, self.end), (0.12, self.write_ghost)]
         weights = [weight for weight, _ in actions]
         works = [work for _, work in actions]
         while self.steps < STEPS_MAX and not self.is_finished():
@@ -196,6 +223,7 @@ class World:
             and self.txn_state == "ended"
             and quiet
             and self.metadata.mode.name != "resumes"
+            and not self.reports
             and all(each.high_watermark == len(each.log) for each in self.leaders)
         )
 
@@ -239,7 +267,9 @@ class World:
         if self.txn_state == "ending":
             former = self.former[SOURCE]
             stale = bool(former) and self.is_faulty and self.random.random() < 0.2
-            self.mark(self.random.choice(former) if stale else self.leaders[SOURCE])
+            at = self.random.choice(former) if stale else self.source
+            if at is not None:
+                self.mark(at)
 
     def mark(self, at: Replica) -> None:
         txn, epoch = self.txn, self.epoch
@@ -259,7 +289,12 @@ class World:
             at.producers.check_marker(PRODUCER, ProducerEpoch(entry.epoch), CoordinatorEpoch(0), bumps=self.bumps)
         except BrokerError:
             return
-        self.mark_own(at, entry, done("own"))
+        if at.ending:
+            return
+        if at.host is None:
+            self.mark_own(at, entry, done("own"))
+        else:
+            waits.discard("own")
         if target is None:
             waits.discard("target")
             return
@@ -302,7 +337,9 @@ class World:
         connection = self.random.choice(open_)
         entry, stale = self.net[connection].popleft()
         former = self.former[SOURCE]
-        at = self.random.choice(former) if stale and former else self.leaders[SOURCE]
+        at = self.random.choice(former) if stale and former else self.source
+        if at is None:
+            return
         producer_id, epoch = ProducerId(entry.producer_id), ProducerEpoch(entry.epoch)
         is_open = (
             at.drain.is_verified(at.producers, producer_id, epoch)
@@ -370,7 +407,7 @@ class World:
             )
             if to is None:
                 return
-            known = LeaderEpoch(self.history[to.known].epochs[SOURCE])
+            known = LeaderEpoch(self.known_epoch(to))
             source = Source(SOURCE, LeaderEpoch(source_epoch), LeaderEpoch(epoch), known)
             try:
                 if kind == "fence":
@@ -381,7 +418,14 @@ class World:
             except BrokerError:
                 return
 
+        if at.host is not None:
+            arrive()
+            return
         self.links.setdefault((at.epoch, target, at.link), deque()).append(arrive)
+
+    def known_epoch(self, to: Replica) -> int:
+        """The leader epoch of the source in the metadata of a target's broker."""
+        return self.history[to.known].shown
 
     def accept(self, target: Replica, entry: Entry, found: redirect.Handover) -> None:
         duplicate = target.producers.check_redirected(
@@ -431,7 +475,11 @@ class World:
     def elect(self) -> None:
         """Another replica leads; of the partition that is drained perhaps in another mode."""
         if not self.is_faulty:
-            if self.metadata.mode.name == "drained" and not self.rests_drained and self.random.random() < 0.05:
+            if (
+                self.metadata.mode.name in ("drained", "ghost")
+                and not self.rests_drained
+                and self.random.random() < 0.05
+            ):
                 self.elect_one(SOURCE, Mode("resumes", self.metadata.mode.target))
             return
         partition = self.random.randrange(3)
@@ -439,14 +487,16 @@ class World:
         if partition == SOURCE and self.random.random() < 0.6:
             if mode == NORMAL:
                 mode = Mode("drained", 0 if self.is_steady else self.random.randrange(2))
-            elif mode.name == "drained":
+            elif mode.name in ("drained", "ghost"):
                 mode = Mode("resumes", mode.target)
-        self.elect_one(partition, mode)
+        if partition != SOURCE or mode.name != "ghost":
+            self.elect_one(partition, mode)
 
     def elect_one(self, partition: int, mode: Mode) -> None:
         before = self.leaders[partition]
         source = before.log
-        former = self.former[partition]
+        # Those of before a ghost have lost their logs.
+        former = [each for each in self.former[partition] if each.epoch > self.removed[partition]]
         if before.high_watermark <= before.epoch_start and former and self.random.random() < 0.5:
             # No follower needs to have heard of the present leader, so one may have more of a former one than it.
             older = self.random.choice(former)
@@ -454,7 +504,7 @@ class World:
                 source = older.log
         kept = self.random.randrange(before.high_watermark, len(source) + 1)
         epochs = list(self.metadata.epochs)
-        epochs[partition] += 1
+        epochs[partition] = (self.metadata.shown if partition == SOURCE else epochs[partition]) + 1
         self.history.append(Metadata((epochs[0], epochs[1], epochs[2]), mode))
         after = Replica(partition, source[:kept], before.high_watermark, epochs[partition], len(self.history) - 1)
         if partition == SOURCE and mode.name == "drained":
@@ -464,6 +514,98 @@ class World:
         before.leads = False
         self.former[partition] = [*self.former[partition], before][-FORMER_MAX:]
         self.leaders[partition] = after
+
+    # Ghosts
+
+    @property
+    def source(self) -> Replica | None:
+        """What leads the partition that is drained: the ghost, if the metadata says so and its leader has heard it."""
+        mode = self.metadata.mode
+        if mode.name != "ghost":
+            return self.leaders[SOURCE]
+        return self.ghost_at(self.leaders[mode.target])
+
+    def ghost_at(self, host: Replica) -> Replica | None:
+        """The ghost that a leader of the target serves, as far as its broker's metadata goes."""
+        known = self.history[host.known]
+        if (
+            known.mode.name != "ghost"
+            or known.mode.target != host.partition
+            or known.epochs[host.partition] != host.epoch
+        ):
+            return None
+        if host.ghost is None or host.ghost.epoch != known.shown:
+            ghost = host.ghost = Replica(SOURCE, [], 0, known.shown, host.known)
+            ghost.host = host
+            ghost.drain = Drain(
+                partition=SOURCE,
+                target=host.partition,
+                leader_epoch=LeaderEpoch(known.shown),
+                numbers=host.sources.numbers(SOURCE),
+            )
+            ghost.drain.barrier = Offset(0)
+        host.ghost.known = host.known
+        return host.ghost
+
+    def end(self) -> None:
+        """The leader of the drained partition, whose records are gone, reports the end of its log."""
+        former = self.former[SOURCE]
+        at = self.random.choice(former) if former and self.random.random() < 0.2 else self.leaders[SOURCE]
+        drain = at.drain
+        if drain is None or at.host is not None:
+            return
+        try:
+            check_ready(at)
+        except NotEnoughReplicas:
+            return
+        if not self.may_end(at):
+            return
+        if not at.told:
+            known = list(redirect.producers_for_target(at.producers, SOURCE, [each for each, _ in at.producers]))
+
+            def told() -> None:
+                at.told = True
+
+            self.send(at, drain.target, "producers", drain.next_number(), lambda to: self.tell(to, known, told))
+            return
+        self.freeze(at)
+        end = len(at.log)
+        at.when_committed(end, lambda: self.reports.append((at, end)))
+
+    def may_end(self, at: Replica) -> bool:
+        """Whether no transaction is open in the log."""
+        return at.producers.first_unstable is None
+
+    def tell(self, target: Replica, known: list[AdoptedProducer], then: Callable[[], None]) -> None:
+        """The target appends empty batches for those that only the drained partition has."""
+        for producer in known:
+            for batch in redirect.adoptable(target.producers, producer):
+                target.append(Entry("empty", batch.producer_id, batch.epoch, batch.base_sequence))
+        target.when_committed(len(target.log), then)
+
+    def freeze(self, at: Replica) -> None:
+        """Append nothing more: the report may be written although its answer is lost."""
+        at.ending = True
+
+    def write_ghost(self) -> None:
+        """The controller writes what a leader reported, if that still leads; or the report is lost."""
+        if not self.reports:
+            return
+        at, end = self.reports.pop(self.random.randrange(len(self.reports)))
+        if self.leaders[SOURCE] is not at or self.metadata.mode.name != "drained":
+            return
+        if self.is_faulty and self.random.random() < 0.2:
+            return
+        if at.high_watermark > end:
+            self.fault = "offsets used again"
+        self.gone.append(at.log[:end])
+        first, second, own = self.metadata.epochs
+        epochs = (first, second, own + 1)
+        self.history.append(Metadata(epochs, Mode("ghost", self.metadata.mode.target)))
+        at.leads = False
+        self.removed[SOURCE] = at.epoch
+        self.former[SOURCE] = [*self.former[SOURCE], at][-FORMER_MAX:]
+        self.leaders[SOURCE] = Replica(SOURCE, [], 0, epochs[SOURCE], len(self.history) - 1)
 
     def resume(self) -> None:
         """A leader that resumes has its target append a fence, and asks again while transactions are open there."""
@@ -503,8 +645,11 @@ class World:
     def verdict(self) -> str | None:
         if not self.is_finished():
             return "stuck"
+        if self.fault is not None:
+            return self.fault
         logs = [each.log for each in self.leaders]
-        found = [(entry.epoch, entry.sequence) for log in logs for entry in log if entry.kind == "data"]
+        every = [*self.gone, *logs]
+        found = [(entry.epoch, entry.sequence) for log in every for entry in log if entry.kind == "data"]
         if len(found) != len(set(found)):
             return "doubled"
         if self.acknowledged - set(found):

@@ -175,6 +175,20 @@ def answer_of_the_fence() -> Generator[None]:
         yield
 
 
+@contextmanager
+def ghost_end_is_final() -> Generator[None]:
+    """The leader of a partition that is about to be a ghost appends markers after it has reported the end."""
+    with patched(World, "freeze", nothing):
+        yield
+
+
+@contextmanager
+def ghost_waits_for_open_transaction() -> Generator[None]:
+    """A partition becomes a ghost while a transaction is open in its own log."""
+    with patched(World, "may_end", lambda *_: True):
+        yield
+
+
 ABLATIONS: dict[str, Ablation] = {
     each.__name__: each
     for each in (
@@ -191,5 +205,7 @@ ABLATIONS: dict[str, Ablation] = {
         both_markers_committed,
         markers_in_both,
         answer_of_the_fence,
+        ghost_end_is_final,
+        ghost_waits_for_open_transaction,
     )
 }

@@ -24,6 +24,7 @@ WAIT_MS = 500
 PARTITION_BYTES_MAX = 64 * 1024
 READ_COMMITTED = 1
 LATEST = -1
+EARLIEST = -2
 NO_SESSION_EPOCH = -1
 LEASE_S_MAX = 20.0
 """For how long a preferred replica is read from at most, before the leader is asked again."""
@@ -73,6 +74,7 @@ class Fetcher:
         sessions: bool,
         process: int | None = None,
         lossy: bool = False,
+        goes_on: bool = False,
         rack: str = "",
     ) -> None:
         """`process` reads, in the history; `lossy`: a position that is gone is no finding."""
@@ -83,6 +85,7 @@ class Fetcher:
         self._process = process
         self._committed = committed
         self._lossy = lossy
+        self._goes_on = goes_on
         self._sessions: dict[Address, FetchSession] | None = {} if sessions else None
         self._epochs_read: dict[tuple[str, int], int] = {}
         """The leader epoch of the last batch that was read."""
@@ -226,6 +229,9 @@ class Fetcher:
             if part.error_code == Code.OFFSET_OUT_OF_RANGE and nearest is not None:
                 # Only the leader's word counts: the follower may have deleted the offset, or not have it yet.
                 pass
+            elif part.error_code == Code.OFFSET_OUT_OF_RANGE and self._goes_on:
+                earliest = await end_offset(link, *place, committed=False, timestamp=EARLIEST)
+                self.positions[place] = max(earliest, self.positions[place])
             elif part.error_code == Code.OFFSET_OUT_OF_RANGE:
                 if not self._lossy:
                     name = f"{topic}-{part.partition_index} at {self.positions[place]}"
@@ -336,11 +342,11 @@ class Reader:
             await asyncio.sleep(self._link.random.random() * 0.1 / self._plan.pace)
 
 
-async def end_offset(link: Link, topic: str, index: int, *, committed: bool) -> int:
+async def end_offset(link: Link, topic: str, index: int, *, committed: bool, timestamp: int = LATEST) -> int:
     """The high watermark, or the last stable offset; -1 where the leader did not say."""
     address = await link.leader(topic, index)
     partition = list_offsets.ListOffsetsPartition(
-        partition_index=index, current_leader_epoch=link.leader_epoch(topic, index), timestamp=LATEST
+        partition_index=index, current_leader_epoch=link.leader_epoch(topic, index), timestamp=timestamp
     )
     request = list_offsets.Request(
         replica_id=-1,
@@ -355,10 +361,17 @@ async def end_offset(link: Link, topic: str, index: int, *, committed: bool) -> 
     return int(answered.offset)
 
 
-async def read_everything(link: Link, topics: Iterable[Topic], ends: dict[str, int]) -> Seen:
-    """Every committed record of every partition, from its beginning up to the end that is given for it."""
-    fetcher = Fetcher(link, committed=True, sessions=False)
-    fetcher.positions = {(topic.name, index): 0 for topic in topics for index in range(topic.partitions)}
+async def read_everything(
+    link: Link, topics: Iterable[Topic], ends: dict[str, int], starts: Mapping[str, int] | None = None
+) -> Seen:
+    """Every committed record of every partition, from its beginning up to the end that is given for it.
+
+    `starts` are of partitions whose log does not begin at 0. It may begin later where there were no records.
+    """
+    fetcher = Fetcher(link, committed=True, sessions=False, goes_on=starts is not None)
+    begun = starts or {}
+    places = [(topic.name, index) for topic in topics for index in range(topic.partitions)]
+    fetcher.positions = {place: begun.get(key_of(*place), 0) for place in places}
     seen: dict[str, list[tuple[int, int]]] = {key_of(*place): [] for place in fetcher.positions}
     idle = 0
     while behind := {place: at for place, at in fetcher.positions.items() if at < ends[key_of(*place)]}:

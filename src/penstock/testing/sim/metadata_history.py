@@ -282,6 +282,9 @@ class MetadataHistory:
 
     def _election(self, place: Place, before: PartitionState, after: PartitionState) -> None:
         holders = {*before.isr, *before.eligible_leader_replicas}
+        if before.is_ghost:
+            # It had no records, so every new replica has all of them.
+            holders |= set(after.isr)
         if before.is_reassigning and not after.is_reassigning and before.leader != NO_LEADER:
             # The leader's proposal that completes a reassignment may make its new member the leader.
             holders |= set(after.isr)

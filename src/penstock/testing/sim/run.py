@@ -32,7 +32,7 @@ from penstock.testing.sim.producers import UnflushedProducer
 from penstock.testing.sim.recording import Recording, key_of
 from penstock.testing.sim.schedules import LATER, LATER_CONFIGS, SCHEDULE_EVENTS, TARGET, Agenda, schedule_workers
 from penstock.testing.sim.store import SimStore
-from penstock.testing.sim.tides import GROWTH, TIDE, TIDE_EVENTS, Tide, tide_workers
+from penstock.testing.sim.tides import DISCARD, GROWTH, TIDE, TIDE_EVENTS, Tide, tide_workers
 from penstock.testing.sim.workloads import WORKLOADS, workers_of
 from penstock.testing.sim.world import World
 from penstock.wire.api import create_topics
@@ -224,7 +224,7 @@ class Cast:
         done = {**operations, **faults}
         if self._tide is not None:
             done |= {event: self._tide.counts[event] for event in TIDE_EVENTS}
-            events = {**events, **{event: self._tide.counts[event] for event in (*TIDE_EVENTS, GROWTH)}}
+            events = {**events, **{event: self._tide.counts[event] for event in (*TIDE_EVENTS, GROWTH, DISCARD)}}
         if self._agenda is not None:
             done |= {event: self._agenda.counts[event] for event in SCHEDULE_EVENTS}
             events = {**events, **{event: self._agenda.counts[event] for event in SCHEDULE_EVENTS}}
@@ -416,7 +416,8 @@ class Cast:
                     )
                     return
                 await asyncio.sleep(AUDIT_PAUSE_S)
-        for finding in tide.check(await read_everything(link, (TIDE,), ends)):
+        starts = {key_of(TIDE.name, index): await tide.start_of(link, index) for index in range(TIDE.partitions)}
+        for finding in tide.check(await read_everything(link, (TIDE,), ends, starts)):
             self._recording.finding(finding, key=None)
 
     async def _check_agenda(self, link: Link, agenda: Agenda) -> None:

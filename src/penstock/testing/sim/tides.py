@@ -11,13 +11,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from penstock.config.log import PARTITIONS_ACTIVE
 from penstock.controller.configs import ResourceType, Step
+from penstock.model.topic import PARTITIONS_ACTIVE
 from penstock.testing.histories import Outcome
 from penstock.testing.sim.actors import Worker
 from penstock.testing.sim.administrators import TIMEOUT_MS, TRIED_AGAIN
 from penstock.testing.sim.client import Disconnected
-from penstock.testing.sim.consumers import Seen
+from penstock.testing.sim.consumers import EARLIEST, Seen, end_offset, read_everything
 from penstock.testing.sim.links import UNDECIDED, Code, Link
 from penstock.testing.sim.plan import Plan, Topic
 from penstock.testing.sim.producers import (
@@ -26,8 +26,9 @@ from penstock.testing.sim.producers import (
     batch_of,
     send_batch,
 )
+from penstock.testing.sim.recording import key_of
 from penstock.testing.sim.transactors import ABORTS, BATCHES_MAX, Doomed, Fenced, Transactions
-from penstock.wire.api import create_partitions, incremental_alter_configs, init_producer_id
+from penstock.wire.api import create_partitions, delete_records, incremental_alter_configs, init_producer_id
 
 TIDE = Topic(name="tide", partitions=4)
 GROWN_MAX = 6
@@ -38,6 +39,8 @@ TURN_PAUSE_MAX_S = 4.0
 SEND_PAUSE_MAX_S = 0.3
 RECORDS_MAX = 3
 GROWS = 0.35
+DISCARDS = 0.3
+DELETE_RECORDS_VERSION = 2
 INVALID_PARTITIONS = 37
 INVALID_CONFIG = 40
 
@@ -54,11 +57,27 @@ class Tide:
         self.partitions = TIDE.partitions
         self.counts: Counter[str] = Counter()
         self.lives = 0
+        self.discarded: dict[int, list[tuple[int, int]]] = {}
+        """What was read of partitions before it was discarded."""
+        self.starts: dict[int, int] = {}
+        """Up to where each partition was."""
+
+    async def start_of(self, link: Link, index: int) -> int:
+        """Where the records begin that were not discarded: a log that begins later had none in between."""
+        while True:
+            try:
+                earliest = await end_offset(link, TIDE.name, index, committed=False, timestamp=EARLIEST)
+            except Disconnected:
+                earliest = -1
+            if earliest >= 0:
+                return max(earliest, self.starts.get(index, 0))
+            await link.backoff()
 
     def check(self, seen: Seen) -> Iterator[str]:
         """What is wrong with the records of the topic."""
         found: Counter[int] = Counter()
-        for key, pairs in seen.items():
+        for key, kept in seen.items():
+            pairs = [*self.discarded.get(int(key.rpartition("/")[2]), ()), *kept]
             last: dict[tuple[str, int], int] = {}
             for offset, value in pairs:
                 found[value] += 1
@@ -193,6 +212,7 @@ def tide_workers(plan: Plan, tide: Tide) -> dict[str, Callable[[Link], Worker]]:
 
 TIDE_EVENTS = ("tide produce", "tide transaction v1", "tide transaction v2", "drain", "undo")
 """What a run must have done, each at least once."""
+DISCARD = "discard"
 GROWTH = "growth"
 """What most runs have done: a topic grows only when all its partitions have resumed."""
 
@@ -212,6 +232,8 @@ class TideTurner:
             try:
                 if link.random.random() < GROWS and tide.partitions < GROWN_MAX:
                     await self._grow()
+                elif link.random.random() < DISCARDS:
+                    await self._discard(link.random.randrange(1, TIDE.partitions))
                 elif link.random.random() < 0.5:
                     await self._set(str(link.random.randrange(1, TIDE.partitions)))
                 else:
@@ -229,6 +251,30 @@ class TideTurner:
         response = await self._link.ask(self._link.any_broker(), incremental_alter_configs, ALTER_VERSION, request)
         [answered] = response.responses
         self._note(f"active {active}", "drain" if active is not None else "undo", answered.error_code)
+
+    async def _discard(self, index: int) -> None:
+        """Read a partition to its end, and delete what was read. If it is drained, it loses its log then."""
+        link, tide = self._link, self._tide
+        end = await end_offset(link, TIDE.name, index, committed=False)
+        if end < 0 or end != await end_offset(link, TIDE.name, index, committed=True):
+            return
+        starts = {key_of(TIDE.name, each): 0 for each in range(TIDE.partitions)}
+        starts[key_of(TIDE.name, index)] = start = await tide.start_of(link, index)
+        if start >= end:
+            return
+        seen = await read_everything(link, (TIDE,), {**starts, key_of(TIDE.name, index): end}, starts)
+        tide.discarded.setdefault(index, []).extend(seen[key_of(TIDE.name, index)])
+        tide.starts[index] = end
+        wanted = delete_records.DeleteRecordsPartition(partition_index=index, offset=end)
+        topic = delete_records.DeleteRecordsTopic(name=TIDE.name, partitions=[wanted])
+        request = delete_records.Request(topics=[topic], timeout_ms=TIMEOUT_MS)
+        address = await link.leader(TIDE.name, index)
+        response = await link.ask(address, delete_records, DELETE_RECORDS_VERSION, request)
+        code = response.topics[0].partitions[0].error_code
+        link.recording.line(f"{link.name}: discard {index} up to {end} got {code}")
+        tide.counts[DISCARD] += not code
+        if code:
+            link.forget()
 
     async def _grow(self) -> None:
         wanted = create_partitions.CreatePartitionsTopic(
