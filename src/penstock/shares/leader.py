@@ -68,8 +68,8 @@ FENCED = (NotLeaderOrFollower, FencedStateEpoch, GroupIdNotFound, UnknownTopicOr
 class Waiter(Protocol):
     """A request that waits until something may be acquired."""
 
-    def wake(self) -> None:
-        """Try again."""
+    def wake(self, led: LedSharePartition) -> None:
+        """Try again: this share partition may have something to acquire, or is gone."""
         ...
 
 
@@ -498,7 +498,7 @@ class LedSharePartition:
                 if self.gone is None and self.next_offset() is None:
                     break
                 if waiter in self._waiters:
-                    waiter.wake()
+                    waiter.wake(self)
         finally:
             self._waking = False
 
@@ -521,7 +521,7 @@ class LedSharePartition:
             ack.fail(reason)
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
-            waiter.wake()
+            waiter.wake(self)
 
 
 class LedSharePartitions:
