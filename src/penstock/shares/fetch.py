@@ -29,7 +29,7 @@ from penstock.shares.sessions import SharedPartition
 from penstock.shares.share_partition import Acquired
 from penstock.storage.slices import FileSlice
 
-PARTITIONS_AT_ONCE_MAX = 200
+PARTITIONS_AT_ONCE_MAX = 100
 """Partitions that a request reads in one turn of the loop; a larger request takes several turns."""
 
 READS_AT_ONCE_MAX = 16
