@@ -36,6 +36,11 @@ def test_a_queue_is_worked_on_its_dead_letters_are_shown_and_sent_back(cli: Cli)
     assert taken(cli, queue, group, "-n", "1", "--reject") == ["bad"]
 
     wait_until(lambda: cli.json("queue", "dlq", "list")[0]["letters"] == 1, what="the dead letter")
+    assert {"group": group, "type": "share", "state": "empty"} in cli.json("group", "list")
+    described = cli.json("group", "describe", group)
+    [part] = described["partitions"]
+    assert (described["type"], part["topic"], part["committed"], part["end"], part["lag"]) == ("share", queue, 2, 2, 0)
+    assert "there is no group" in cli.error("group", "describe", fresh_name("nobody"))
     [letter] = cli.json("queue", "dlq", "show", dead)
     assert (letter["from"], letter["group"], letter["key"], letter["value"]) == (f"{queue}-0@1", group, "c7", "bad")
     assert letter["reason"].startswith("Offset rejected")
