@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from penstock.api.in_turns import in_turns
 from penstock.api.leader_hints import LeaderHints
@@ -147,13 +147,13 @@ class ShareFetch:
     ) -> Eventual[share_fetch.Response]:
         """The response when the acknowledgements are written, and the fetch has something or has waited."""
 
-        def respond(results: list[AckResults | ShareFetchJob | None]) -> share_fetch.Response:
+        both: list[Any] = [acked, fetched]
+
+        def respond(results: list[Any]) -> share_fetch.Response:
             acks, job = results
-            assert isinstance(acks, dict)
-            assert not isinstance(job, dict)
             return self._fetched(context, request, session, acks, job)
 
-        return after(Deferred.all((acked, fetched)), respond)
+        return after(Deferred.all(both), respond)
 
     @in_turns
     async def _fetch_large(
