@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.eventual import deliver
 from tests.unit.partition.rig import ManualThreads, Rig, batch, topic
+from tests.unit.shares.share_leader_rig import Leader, runs
 
 from penstock.api.leader_hints import LeaderHints
 from penstock.api.registry import RequestContext
@@ -560,6 +562,16 @@ def test_the_lock_of_a_group_lasts_as_long_as_its_setting_says() -> None:
     assert response.acquisition_lock_timeout_ms == 2000
     broker.rig.loop.pass_ms(2_020)
     assert broker.member("second").fetched() == [(0, 0, 2)]
+
+
+@runs
+async def test_a_group_may_begin_with_the_records_of_the_last_hour() -> None:
+    made = Leader(topic(), settings={"share.auto.offset.reset": "by_duration:PT1H"})
+    for age_ms in (7_200_000, 3_600_001, 3_599_999, 0):
+        made.rig.append(made.rig.replica(), batch(b"v", at_ms=made.rig.clock.ms - age_ms))
+    made.share()
+    await asyncio.gather(*made.tasks)
+    assert made.fetch() == [(2, 3, 1)]
 
 
 @pytest.mark.parametrize(
