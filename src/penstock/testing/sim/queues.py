@@ -268,7 +268,7 @@ class ShareMember:
         self._names: dict[bytes, str] = {}
         self.member_id = ""
         self._epoch = 0
-        self._idle_since = 0.0
+        self._began_at = self._idle_since = link.world.now
         former = queue.alive.get(link.name)
         if former is not None:
             former.lose_sessions()
@@ -278,11 +278,10 @@ class ShareMember:
     def _stopping(self) -> bool:
         if not self._drains:
             return self._plan.stopping
-        held = any(session.held for session in self._sessions.values())
-        return not held and self.link.world.now - self._idle_since > DRAIN_IDLE_S
+        now, held = self.link.world.now, any(session.held for session in self._sessions.values())
+        return now > self._began_at + DRAIN_S or (not held and now - self._idle_since > DRAIN_IDLE_S)
 
     async def run(self) -> None:
-        self._idle_since = self.link.world.now
         while not self._stopping:
             self.member_id = self._randomness.uuid_bytes().hex()
             self._epoch = 0
