@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import urllib.request
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from confluent_kafka import AcknowledgeType, KafkaError, Message, ShareConsumer
 
+from penstock.testing.processes import free_port
 from protocol.clients.confluent import Confluent
 from protocol.group_members import fill, numbered
 from protocol.share_members import (
@@ -18,6 +20,7 @@ from protocol.share_members import (
     share_group,
     share_member,
 )
+from protocol.topics import create_topic
 
 BROKER_SETTINGS = QUICK_SHARES
 pytestmark = pytest.mark.xdist_group("queues")
@@ -126,3 +129,33 @@ def test_groups_of_one_topic_have_nothing_to_do_with_each_other(broker: Any, top
         poll_until(lambda: len(one.accepted) == len(other.accepted) == 5, one, other, what="five each")
 
     assert one.accepted == other.accepted == numbered(5)
+
+
+@pytest.mark.penstock_only
+def test_the_metrics_show_what_is_held_and_delivered_again(start_broker: Any, group: str) -> None:
+    listener = f"127.0.0.1:{free_port()}"
+    broker = start_broker({**QUICK_SHARES, "metrics.listener": listener})
+    create_topic(broker.bootstrap, group)
+    share_group(broker, group)
+    fill(broker, group, numbered(4))
+    with share_member(broker, group, group) as member:
+        poll_until(lambda: len(member.delivered) == 4, member, what="four records", decide=released_once)
+        held = list(member.consumer.poll(SECONDS_MAX))
+
+        shown = scraped(listener)
+        assert shown["penstock_share_sessions"] == 1
+        assert shown[f'penstock_share_records_held{{group="{group}",topic="{group}"}}'] == len(held)
+        assert shown[f'penstock_share_records_unfinished{{group="{group}",topic="{group}"}}'] == 4
+        assert shown["penstock_share_records_delivered_total"] == 4 + len(held)
+        assert shown["penstock_share_records_redelivered_total"] == len(held) > 0
+        assert shown[f'penstock_share_start_seconds{{group="{group}",topic="{group}"}}'] > 0
+
+
+def released_once(message: Message) -> AcknowledgeType:
+    return AcknowledgeType.RELEASE
+
+
+def scraped(listener: str) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://{listener}/metrics") as response:
+        lines = response.read().decode().splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import AcknowledgeType, Message
 
 from protocol.clients.java import TOOLS, on, tool, verifiable_share_consumer
 from protocol.group_members import fill, numbered
@@ -19,6 +20,8 @@ pytestmark = [pytest.mark.xdist_group("queues"), pytest.mark.needs("kafka-jars")
 
 GROUPS = f"{TOOLS}.consumer.group.ShareGroupCommand"
 STATE_TOPIC = "__share_group_state"
+ACKNOWLEDGED = 2
+"""How states are written."""
 
 
 def test_two_verifiable_share_consumers_accept_each_record_once(
@@ -104,20 +107,24 @@ def test_kafkas_formatter_and_dump_tool_read_the_groups_state(start_broker: Any,
     create_topic(broker.bootstrap, topic)
     share_group(broker, group)
     fill(broker, topic, numbered(5))
+
+    def decide(message: Message) -> AcknowledgeType:
+        return AcknowledgeType.RELEASE if message.offset() == 2 else AcknowledgeType.ACCEPT
+
     with share_member(broker, group, topic) as member:
-        poll_until(lambda: len(member.accepted) == 5, member, what="five records")
+        poll_until(lambda: len(member.accepted) == 4, member, what="four accepted records", decide=decide)
 
     shown = tool(
         f"{TOOLS}.consumer.ConsoleConsumer",
-        *(*on(broker), "--topic", STATE_TOPIC, "--from-beginning", "--timeout-ms", "3000"),
+        *(*on(broker), "--topic", STATE_TOPIC, "--partition", "0", "--offset", "earliest", "--timeout-ms", "3000"),
         *("--formatter", f"{TOOLS}.consumer.group.share.ShareGroupStateMessageFormatter"),
     )
     values = json.loads("[" + shown[shown.find("{") : shown.rfind("}") + 1].replace('}{"key"', '},{"key"') + "]")
     assert values[0]["key"]["data"]["groupId"] == group
     states = [batch for value in values for batch in value["value"]["data"]["stateBatches"]]
-    assert {"firstOffset": 0, "lastOffset": 4, "deliveryState": 2, "deliveryCount": 1} in states
+    assert {"firstOffset": 3, "lastOffset": 4, "deliveryState": ACKNOWLEDGED, "deliveryCount": 1} in states
 
     [segment] = broker.data.rglob(f"{STATE_TOPIC}-0/00000000000000000000.log")
     dumped = tool(f"{TOOLS}.DumpLogSegments", "--share-group-state-decoder", "--files", str(segment))
     assert f'"groupId":"{group}"' in dumped
-    assert '"firstOffset":0,"lastOffset":4,"deliveryState":2' in dumped
+    assert f'"firstOffset":3,"lastOffset":4,"deliveryState":{ACKNOWLEDGED}' in dumped

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+from penstock.api.in_turns import in_turns
 from penstock.api.leader_hints import LeaderHints
 from penstock.api.registry import Api, RequestContext
 from penstock.model.deferred import Deferred, Eventual, after
@@ -28,11 +29,12 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.ids import TopicId
 from penstock.model.timers import Timers
+from penstock.model.turns import Turns
 from penstock.net.connection import Connection
 from penstock.net.reply import Buffer
 from penstock.observe.counters import TopicTraffic
 from penstock.quotas.client_quotas import ClientQuotas
-from penstock.shares.fetch import Shared, ShareFetches, ShareFetchJob, ShareFetchLimits
+from penstock.shares.fetch import PARTITIONS_AT_ONCE_MAX, Shared, ShareFetches, ShareFetchJob, ShareFetchLimits
 from penstock.shares.sessions import (
     EPOCH_FINAL,
     EPOCH_INITIAL,
@@ -78,6 +80,7 @@ class ShareFetch:
         fetches: ShareFetches,
         sessions: ShareSessions,
         timers: Timers,
+        turns: Turns,
         hints: LeaderHints,
         quotas: ClientQuotas,
         traffic: TopicTraffic,
@@ -90,6 +93,7 @@ class ShareFetch:
         self._led = fetches.led
         self._sessions = sessions
         self._timers = timers
+        self._turns = turns
         self._hints = hints
         self._quotas = quotas
         self._traffic = traffic
@@ -125,16 +129,64 @@ class ShareFetch:
         except BrokerError as error:
             return share_fetch.Response(error_code=error.code)
         renews = request.is_renew_ack if context.api_version >= RENEW_FROM else None
-        acked = self._acknowledge(key, {each: batches for each, batches in acks.items() if batches}, renews)
-        fetched = None if epoch == EPOCH_FINAL or renews else self._fetch(context, request, session)
+        acks = {each: batches for each, batches in acks.items() if batches}
+        reads = epoch != EPOCH_FINAL and not renews
+        if len(acks) > PARTITIONS_AT_ONCE_MAX or (reads and len(session.partitions) > PARTITIONS_AT_ONCE_MAX):
+            return self._fetch_large(context, request, session, acks, renews, reads)
+        acked = self._acknowledge(key, acks, renews)
+        fetched = self._fetch(context, request, session) if reads else None
+        return self._both(context, request, session, acked, fetched)
 
-        def respond(results: list[AckResults | ShareFetchJob | None]) -> share_fetch.Response:
+    def _both(
+        self,
+        context: RequestContext,
+        request: share_fetch.Request,
+        session: ShareSession,
+        acked: Eventual[AckResults],
+        fetched: Eventual[ShareFetchJob] | None,
+    ) -> Eventual[share_fetch.Response]:
+        """The response when the acknowledgements are written, and the fetch has something or has waited."""
+
+        both: list[Any] = [acked, fetched]
+
+        def respond(results: list[Any]) -> share_fetch.Response:
             acks, job = results
-            assert isinstance(acks, dict)
-            assert not isinstance(job, dict)
             return self._fetched(context, request, session, acks, job)
 
-        return after(Deferred.all((acked, fetched)), respond)
+        return after(Deferred.all(both), respond)
+
+    @in_turns
+    async def _fetch_large(
+        self,
+        context: RequestContext,
+        request: share_fetch.Request,
+        session: ShareSession,
+        acks: Acks,
+        renews: bool | None,
+        reads: bool,
+    ) -> Eventual[share_fetch.Response]:
+        """Serve a request for many partitions, over several turns of the loop, without a least number of bytes."""
+        acked = await self._acknowledge_in_turns(session.key, acks, renews)
+        fetched: Eventual[ShareFetchJob] | None = None
+        if reads:
+            limits = self._limits(context, request)._replace(bytes_min=0)
+            job = self._fetches.begin(session.key.group, session.key.member, (), limits)
+            connection = context.connection
+            is_over = await job.read_in_turns(session.rotated(), self._turns, lambda: connection.closed)
+            is_over = is_over or connection.closed or (request.max_wait_ms <= 0 and not job.is_warming)
+            if is_over:
+                job.leave()
+            fetched = job if is_over else self._wait(request, session, job)
+        return self._both(context, request, session, acked, fetched)
+
+    async def _acknowledge_in_turns(self, key: SessionKey, acks: Acks, renews: bool | None) -> Eventual[AckResults]:
+        items = list(acks.items())
+        parts: list[Eventual[AckResults]] = []
+        for first in range(0, len(items), PARTITIONS_AT_ONCE_MAX):
+            parts.append(self._acknowledge(key, dict(items[first : first + PARTITIONS_AT_ONCE_MAX]), renews))
+            if self._turns.spent():
+                await self._turns.pause()
+        return after(Deferred.all(parts), lambda found: {each: error for part in found for each, error in part.items()})
 
     def _later(self, wait_ms: int, response: share_fetch.Response) -> Deferred[share_fetch.Response]:
         later: Deferred[share_fetch.Response] = Deferred()
@@ -162,23 +214,29 @@ class ShareFetch:
         connection.when_closed(self._connection_closed)
         return session
 
-    def _fetch(
-        self, context: RequestContext, request: share_fetch.Request, session: ShareSession
-    ) -> Eventual[ShareFetchJob]:
+    def _limits(self, context: RequestContext, request: share_fetch.Request) -> ShareFetchLimits:
         bytes_max = min(request.max_bytes, self._bytes_max())
         if self._quotas.enabled:
             allowed = self._quotas.fetch.value_max(context.user, context.client_id or "")
             bytes_max = bytes_max if allowed is None else min(bytes_max, int(allowed))
-        limits = ShareFetchLimits(
+        return ShareFetchLimits(
             records_max=request.max_records,
             records_exact=request.share_acquire_mode == RECORD_LIMIT,
             batch_size=request.batch_size,
             bytes_min=min(request.min_bytes, bytes_max),
             bytes_max=bytes_max,
         )
-        job = self._fetches.begin(session.key.group, session.key.member, session.rotated(), limits)
+
+    def _fetch(
+        self, context: RequestContext, request: share_fetch.Request, session: ShareSession
+    ) -> Eventual[ShareFetchJob]:
+        key = session.key
+        job = self._fetches.begin(key.group, key.member, session.rotated(), self._limits(context, request))
         if job.is_over or job.read() or (request.max_wait_ms <= 0 and not job.is_warming):
             return job
+        return self._wait(request, session, job)
+
+    def _wait(self, request: share_fetch.Request, session: ShareSession, job: ShareFetchJob) -> Deferred[ShareFetchJob]:
         waited: Deferred[ShareFetchJob] = Deferred(job.cancel)
         session.waiting = job
         job.wait(request.max_wait_ms, partial(waited.resolve, job))
@@ -201,7 +259,10 @@ class ShareFetch:
         response = share_fetch.Response(acquisition_lock_timeout_ms=self._lock_ms(session.key.group))
         topics: dict[TopicId, share_fetch.ShareFetchableTopicResponse] = {}
         results = {} if job is None else job.results
-        named = [] if job is None or not job.has_fetched else session.partitions
+        named: Iterable[SharedPartition] = ()
+        if job is not None and job.has_fetched and len(session.partitions) <= PARTITIONS_AT_ONCE_MAX:
+            # Of a larger session, only partitions with something to say.
+            named = session.partitions
         bytes_sent = 0
         for partition in dict.fromkeys((*named, *results, *acks)):
             result, acked = results.get(partition), acks.get(partition)
@@ -278,7 +339,17 @@ class ShareFetch:
             # As in Kafka: partitions without acknowledgements are answered only beside others.
             acks = {}
         renews = request.is_renew_ack if context.api_version >= RENEW_FROM else None
+        if len(acks) > PARTITIONS_AT_ONCE_MAX:
+            return self._acknowledge_large(context, key, epoch, acks, renews)
         return after(self._acknowledge(key, acks, renews), partial(self._acknowledged, context, key, epoch))
+
+    @in_turns
+    async def _acknowledge_large(
+        self, context: RequestContext, key: SessionKey, epoch: int, acks: Acks, renews: bool | None
+    ) -> Eventual[share_acknowledge.Response]:
+        """Serve a request for many partitions, over several turns of the loop."""
+        acked = await self._acknowledge_in_turns(key, acks, renews)
+        return after(acked, partial(self._acknowledged, context, key, epoch))
 
     def _acknowledged(
         self, context: RequestContext, key: SessionKey, epoch: int, acks: AckResults

@@ -116,6 +116,7 @@ def of_records(parts: Parts, verification: TxnVerification) -> tuple[Family, ...
             fetches=parts.share_fetches,
             sessions=parts.share_sessions,
             timers=parts.timers,
+            turns=parts.turns,
             hints=hints,
             quotas=ground.quotas,
             traffic=ground.traffic,

@@ -18,6 +18,7 @@ from penstock.broker.descriptors import DescriptorBudget
 from penstock.broker.parts import Ground, Parts, make_parts
 from penstock.broker.readings import Readings
 from penstock.broker.replication_readings import ReplicationReadings
+from penstock.broker.share_readings import ShareReadings
 from penstock.config.broker import BrokerConfig
 from penstock.config.log import TOPIC_KEYS, TopicConfig
 from penstock.controller.controller import Controller
@@ -423,6 +424,7 @@ class Broker:
         )
         sources = (
             readings,
+            ShareReadings(fetches=parts.share_fetches, sessions=parts.share_sessions),
             ClusterSource(
                 brokers=readings.brokers,
                 topics=readings.topics,

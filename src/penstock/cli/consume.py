@@ -20,6 +20,7 @@ from penstock.client.group_reader import GroupReader
 from penstock.client.positions import PositionRange, Span, resolve, total
 from penstock.client.reader import Reader
 from penstock.client.records import Record
+from penstock.client.share_reader import Acknowledge, ShareReader
 from penstock.model.clock import SystemClock
 
 FORMAT_DEFAULT = "%v\\n"
@@ -42,6 +43,13 @@ def consume(
             "--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit the records shown."
         ),
     ] = None,
+    share: Annotated[
+        str | None, typer.Option("--share", metavar="GROUP", help="Read as a member of this share group.")
+    ] = None,
+    release: Annotated[
+        bool, typer.Option("--release", help="With --share: release the records shown, for others; else accept them.")
+    ] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="With --share: reject the records shown.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
     partitions: Annotated[
         list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these; repeat for more.")
@@ -69,9 +77,19 @@ def consume(
     penstock consume orders -p 0 -o 100:200 -f '%o %k %v\\n'
     penstock consume orders payments -g billing -F      as a member of a group
     penstock consume orders -w "value.country = 'FR'"   those that meet a condition, as in SQL's WHERE
+    penstock consume jobs --share workers -n 1          as a member of a share group, which accepts the record
     """
     topics = list(dict.fromkeys(topics))
-    check_choices(topics, offsets, group, partitions)
+    check_choices(topics, offsets, group if share is None else share, partitions)
+    if group is not None and share is not None:
+        raise typer.BadParameter("a member of a group is none of a share group", param_hint="--share")
+    if release and reject:
+        raise typer.BadParameter("a record is released or rejected, not both", param_hint="--release")
+    if (release or reject) and share is None:
+        raise typer.BadParameter("only members of a share group release or reject records", param_hint="--share")
+    if where is not None and share is not None:
+        raise typer.BadParameter("a share group would finish what is not shown", param_hint="--where")
+    kind = Acknowledge.RELEASE if release else Acknowledge.REJECT if reject else Acknowledge.ACCEPT
     render = renderer(output, format_, terminal=sys.stdout.isatty(), with_topic=len(topics) > 1)
     wanted = OffsetsParser(SystemClock().now_ms()).parse(offsets or ("end" if follow else "beginning"))
     passes = None if where is None else passing(where)
@@ -83,6 +101,9 @@ def consume(
             read_as_member(
                 cluster, topics, group, render, heading, follow=follow, count=count, isolation=isolation, passes=passes
             )
+            return
+        if share is not None:
+            read_as_share_member(cluster, topics, share, render, heading, follow=follow, count=count, kind=kind)
             return
         spans = spans_of(Admin(cluster), topics, partitions, wanted, follow=follow)
         expected = goal(spans.values(), count if passes is None else None)
@@ -113,7 +134,7 @@ def check_choices(
     if group is None:
         return
     if not group:
-        raise typer.BadParameter("the group's name is empty", param_hint="--group")
+        raise typer.BadParameter("the group's name is empty", param_hint="--group or --share")
     if offsets is not None:
         raise typer.BadParameter(
             f"a group begins at its committed offsets: `penstock group seek {group} --to {offsets}` moves them",
@@ -167,6 +188,32 @@ def read_as_member(
         expected = count if passes is None else None
         write_all(
             batches(), render, heading=heading, count=count, total=expected, written=reader.mark_read, passes=passes
+        )
+
+
+def read_as_share_member(
+    where: Connection,
+    topics: Sequence[str],
+    group: str,
+    render: Render,
+    heading: bytes,
+    *,
+    follow: bool,
+    count: int | None,
+    kind: Acknowledge,
+) -> None:
+    """Show records that the share group has not finished, and acknowledge them after they are written."""
+    admin = Admin(where)
+    for topic in topics:
+        admin.describe(topic)
+    with ShareReader(where, topics, group, follow=follow, records_max=count) as reader:
+        write_all(
+            reader.batches(),
+            render,
+            heading=heading,
+            count=count,
+            total=count,
+            written=lambda shown: reader.acknowledge(shown, kind),
         )
 
 

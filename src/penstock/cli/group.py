@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import sleep
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -26,8 +26,10 @@ from penstock.cli.options import (
 from penstock.cli.output import Number, counted, note, say, show_done, show_json, show_rows, show_table
 from penstock.cli.topic import chosen_partitions
 from penstock.client.admin import Admin
+from penstock.client.failures import ClientError
 from penstock.client.groups import GroupInfo, Groups, Move, Place, Shift, plan_moves
 from penstock.client.positions import At, AtTime, Bounds, Position
+from penstock.client.share_groups import ShareGroups
 from penstock.model.clock import SystemClock
 
 app = typer.Typer(
@@ -57,8 +59,9 @@ def list_(
     properties: PropertyOption = None,
 ) -> None:
     """List groups."""
-    found = Groups(connection(bootstrap, properties)).list()
-    rows = [(each.name, each.kind, each.state) for each in found]
+    where = connection(bootstrap, properties)
+    found = {each.name: each for each in (*Groups(where).list(), *ShareGroups(where).list())}
+    rows = [(each.name, each.kind, each.state) for _, each in sorted(found.items())]
     show_rows(output, ("group", "type", "state"), rows, empty="there are no groups")
 
 
@@ -73,9 +76,12 @@ def describe(
     output: OutputOption = OutputFormat.TABLE,
     properties: PropertyOption = None,
 ) -> None:
-    """Show a group's members, their partitions, committed offsets and lag."""
+    """Show a group's members, their partitions, committed offsets and lag.
+
+    Of a share group the committed offset is the first that is not finished, and members share their partitions.
+    """
     where = connection(bootstrap, properties)
-    groups, admin, clock = Groups(where), Admin(where), SystemClock()
+    groups, admin, clock = Seen(Groups(where), ShareGroups(where)), Admin(where), SystemClock()
     report = look(groups, admin, group, clock, None)
     show_report(output, report, watching=False)
     try:
@@ -87,11 +93,26 @@ def describe(
         sys.stdout.flush()
 
 
-def look(groups: Groups, admin: Admin, group: str, clock: SystemClock, earlier: Report | None) -> Report:
-    info = groups.describe(group)
-    committed = groups.committed(group)
+class Seen(NamedTuple):
+    """Where groups of every kind are looked up."""
+
+    groups: Groups
+    shares: ShareGroups
+
+
+def look(seen: Seen, admin: Admin, group: str, clock: SystemClock, earlier: Report | None) -> Report:
+    try:
+        info, progress = seen.groups.describe(group), None
+        committed: Mapping[Place, int] = seen.groups.committed(group)
+    except ClientError:
+        found = seen.shares.describe(group)
+        if found is None:
+            raise
+        info, progress = found
+        committed = {place: each.start for place, each in progress.items()}
     bounds = bounds_of(admin, {*committed, *info.owners()}, times=())
-    return make_report(info, committed, bounds, now_ms=clock.now_ms(), earlier=earlier)
+    lags = None if progress is None else {place: each.lag for place, each in progress.items()}
+    return make_report(info, committed, bounds, now_ms=clock.now_ms(), earlier=earlier, lags=lags)
 
 
 def show_report(output: OutputFormat, report: Report, *, watching: bool) -> None:

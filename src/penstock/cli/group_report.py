@@ -33,10 +33,14 @@ class PartitionReport:
     held: Bounds
     owner: GroupMember | None
     per_second: float | None
+    told_lag: int | None = None
+    """What the broker says of a share group, which finishes records in any order."""
 
     @property
     def lag(self) -> int | None:
         """Offsets still to read; those below the log start are deleted and do not count."""
+        if self.told_lag is not None:
+            return self.told_lag
         return None if self.committed is None else max(0, self.held.end - max(self.committed, self.held.start))
 
     def row(self) -> tuple[object, ...]:
@@ -100,8 +104,12 @@ def make_report(
     *,
     now_ms: int,
     earlier: Report | None,
+    lags: Mapping[Place, int | None] | None = None,
 ) -> Report:
-    """The current report; with an earlier one, also the rate at which each partition was read since."""
+    """The current report; with an earlier one, also the rate at which each partition was read since.
+
+    `lags` are those of a share group.
+    """
     owners = group.owners()
     before = {} if earlier is None else {each.place: each.committed for each in earlier.partitions}
     seconds = 0.0 if earlier is None else (now_ms - earlier.taken_ms) / 1000
@@ -110,6 +118,13 @@ def make_report(
         offset, was = committed.get(place), before.get(place)
         moved = None if offset is None or was is None or seconds <= 0 else (offset - was) / seconds
         partitions.append(
-            PartitionReport(place=place, committed=offset, held=held, owner=owners.get(place), per_second=moved)
+            PartitionReport(
+                place=place,
+                committed=offset,
+                held=held,
+                owner=owners.get(place),
+                per_second=moved,
+                told_lag=None if lags is None else lags.get(place),
+            )
         )
     return Report(group=group, taken_ms=now_ms, partitions=tuple(partitions))

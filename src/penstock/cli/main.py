@@ -73,6 +73,9 @@ COMMANDS: dict[str, Entry] = {
     "group": Entry(
         module="penstock.cli.group", attribute="app", summary="List, describe, move and delete groups of consumers."
     ),
+    "queue": Entry(
+        module="penstock.cli.queue", attribute="app", summary="Make queues, and look after their dead letters."
+    ),
     "txn": Entry(
         module="penstock.cli.txn",
         attribute="app",

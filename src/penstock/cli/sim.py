@@ -45,6 +45,7 @@ AblateOption = Annotated[
     typer.Option("--ablate", metavar="RULE", help="Take a rule out of the broker; the simulator should notice."),
 ]
 BrokersOption = Annotated[int, typer.Option("--brokers", "-b", min=1, help="Brokers of the simulated cluster.")]
+QueuesOption = Annotated[bool, typer.Option("--queues", help="Have share groups as well.")]
 SecondsOption = Annotated[float, typer.Option("--seconds", min=1, help="Simulated seconds with faults.")]
 
 
@@ -53,6 +54,7 @@ def run(
     seeds: Annotated[int, typer.Option("--seeds", "-n", min=1, help="How many.")] = 20,
     first_seed: Annotated[int, typer.Option("--first-seed", min=0, help="The first of them.")] = 1,
     brokers: BrokersOption = 1,
+    queues: QueuesOption = False,
     seconds: SecondsOption = 60.0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0 is one per core.")] = 0,
     ablate: AblateOption = None,
@@ -63,7 +65,7 @@ def run(
     wanted = range(first_seed, first_seed + seeds)
     verdicts: list[Verdict] = []
     with progress("simulating", seeds, unit="seeds", show=output is OutputFormat.TABLE) as bar:
-        for verdict in run_all(wanted, brokers, seconds, ablate, jobs or os.cpu_count() or 1):
+        for verdict in run_all(wanted, brokers, seconds, ablate, jobs or os.cpu_count() or 1, queues=queues):
             verdicts.append(verdict)
             if output is OutputFormat.JSON:
                 print(verdict.line(), flush=True)
@@ -78,7 +80,8 @@ def run(
         if bad:
             rule = "" if ablate is None else f" --ablate {ablate}"
             cluster = "" if brokers == 1 else f" --brokers {brokers}"
-            note(f"see what happened: penstock sim replay {bad[0].seed}{cluster}{rule}")
+            shared = " --queues" if queues else ""
+            note(f"see what happened: penstock sim replay {bad[0].seed}{cluster}{shared}{rule}")
     if bad or unseen:
         raise typer.Exit(EXIT_ANOMALY)
 
@@ -87,6 +90,7 @@ def run(
 def replay(
     seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="The seed to run again.")],
     brokers: BrokersOption = 1,
+    queues: QueuesOption = False,
     seconds: SecondsOption = 60.0,
     ablate: AblateOption = None,
     every_message: Annotated[bool, typer.Option("--all", help="Show every message and every disk write, too.")] = False,
@@ -94,7 +98,7 @@ def replay(
     """Run a seed again and show what happened: time, node, event. Exits with 1 if it shows an anomaly."""
     from penstock.testing.sim.run import Simulation
 
-    simulation = Simulation(seed=seed, brokers=brokers, duration_s=seconds, recorded=True)
+    simulation = Simulation(seed=seed, brokers=brokers, duration_s=seconds, queues=queues, recorded=True)
     verdict = simulation.run(ablation_of(ablate))
     for line in simulation.lines if every_message else events_of(simulation.lines):
         print(line)
@@ -116,29 +120,32 @@ def ablation_of(rule: str | None) -> Ablation:
     """What takes a rule out."""
     from penstock.testing.sim.ablations import ABLATIONS
     from penstock.testing.sim.cluster_ablations import CLUSTER_ABLATIONS
+    from penstock.testing.sim.queue_ablations import QUEUE_ABLATIONS
 
     if rule is None:
         return nullcontext
-    rules = ABLATIONS | CLUSTER_ABLATIONS
+    rules = ABLATIONS | CLUSTER_ABLATIONS | QUEUE_ABLATIONS
     if rule not in rules:
         raise Failure(f"no rule {rule}", f"rules: {', '.join(rules)}")
     return rules[rule]
 
 
-def run_one(seed: int, brokers: int, seconds: float, ablate: str | None) -> Verdict:
+def run_one(seed: int, brokers: int, seconds: float, ablate: str | None, queues: bool = False) -> Verdict:
     """One seed, in any process."""
     from penstock.testing.sim.run import Simulation
 
-    return Simulation(seed=seed, brokers=brokers, duration_s=seconds).run(ablation_of(ablate))
+    return Simulation(seed=seed, brokers=brokers, duration_s=seconds, queues=queues).run(ablation_of(ablate))
 
 
-def run_all(seeds: range, brokers: int, seconds: float, ablate: str | None, jobs: int) -> Iterator[Verdict]:
+def run_all(
+    seeds: range, brokers: int, seconds: float, ablate: str | None, jobs: int, *, queues: bool = False
+) -> Iterator[Verdict]:
     """The verdicts in the order of the seeds, from so many processes."""
     if min(jobs, len(seeds)) == 1:
-        yield from map(partial(run_one, brokers=brokers, seconds=seconds, ablate=ablate), seeds)
+        yield from map(partial(run_one, brokers=brokers, seconds=seconds, ablate=ablate, queues=queues), seeds)
         return
     with ProcessPoolExecutor(min(jobs, len(seeds)), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(run_one, seeds, repeat(brokers), repeat(seconds), repeat(ablate))
+        yield from pool.map(run_one, seeds, repeat(brokers), repeat(seconds), repeat(ablate), repeat(queues))
 
 
 def events_missing(verdicts: list[Verdict]) -> list[str]:

@@ -175,6 +175,33 @@ GROUP_LAG = gauge(
 )
 GROUP_LAG_SUM = gauge("kafka_consumergroup_lag_sum", "The same, added up over the topic.", "consumergroup", "topic")
 GROUP_MEMBERS = gauge("kafka_consumergroup_members", "Members of the group.", "consumergroup")
+SHARE_SESSIONS = gauge("penstock_share_sessions", "Share sessions of members of share groups on this broker.")
+SHARE_FETCHES_WAITING = gauge("penstock_share_fetches_waiting", "ShareFetch requests that wait for records.")
+SHARE_RECORDS_HELD = gauge(
+    "penstock_share_records_held",
+    "Records that members of a share group hold, of partitions that this broker leads.",
+    "group",
+    "topic",
+)
+SHARE_RECORDS_UNFINISHED = gauge(
+    "penstock_share_records_unfinished",
+    "Records that were delivered, and neither accepted, rejected nor given up.",
+    "group",
+    "topic",
+)
+SHARE_RECORDS_DELIVERED = counter(
+    "penstock_share_records_delivered_total", "Records delivered to members of share groups, each time."
+)
+SHARE_RECORDS_REDELIVERED = counter(
+    "penstock_share_records_redelivered_total", "Of these, those that had been delivered before."
+)
+SHARE_DEAD_LETTERS = counter("penstock_share_dead_letters_total", "Records copied to topics of dead letters.")
+SHARE_START_SECONDS = gauge(
+    "penstock_share_start_seconds",
+    "For how long the first unfinished record of a share group has been so, of partitions with one.",
+    "group",
+    "topic",
+)
 GROUPS_LOADING = gauge("penstock_groups_loading", "Partitions of __consumer_offsets that are not loaded yet.")
 GROUP_OFFSETS_TRUNCATED = gauge(
     "penstock_consumergroup_offsets_truncated", "1 when there are more committed offsets than a scrape reports."

@@ -3,7 +3,7 @@
 A request runs through here as
 
     job = fetches.begin(...)        the partitions that the member fetches
-    job.read()                      True: respond now; False: `job.wait(ms, callback)`, whose end reads again
+    job.read()                      True: respond now; False: `job.wait(ms, callback)`, which reads what wakes it
     job.results                     what each partition gave, or its error
 
 Records are acquired in the step that reads them. Reading waits for no disk: records that are not in memory are first
@@ -21,12 +21,16 @@ from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import KafkaStorageError, OffsetOutOfRange
 from penstock.model.ids import Offset
 from penstock.model.timers import Timer, Timers
+from penstock.model.turns import Turns
 from penstock.partition.results import Fetched
 from penstock.shares.batches import ReadBatches
 from penstock.shares.leader import LedSharePartition, LedSharePartitions
 from penstock.shares.sessions import SharedPartition
 from penstock.shares.share_partition import Acquired
 from penstock.storage.slices import FileSlice
+
+PARTITIONS_AT_ONCE_MAX = 100
+"""Partitions that a request reads in one turn of the loop; a larger request takes several turns."""
 
 READS_AT_ONCE_MAX = 16
 """Reads of a partition that acquire nothing, because all they find is to be skipped, until the response goes out."""
@@ -63,6 +67,7 @@ class ShareFetchJob:
     """One fetch of one member."""
 
     __slots__ = (
+        "_bytes_left",
         "_completed",
         "_fetches",
         "_group",
@@ -70,8 +75,10 @@ class ShareFetchJob:
         "_led",
         "_limits",
         "_member",
+        "_records_left",
         "_timer",
         "_warming",
+        "_woken",
         "results",
     )
 
@@ -90,14 +97,21 @@ class ShareFetchJob:
         self.results: dict[SharedPartition, Shared | BrokerError] = {}
         """What there is to respond: of each partition that gave something, or failed."""
         self._has_acquired = False
+        self._records_left = limits.records_max
+        self._bytes_left = limits.bytes_max
+        self._woken: dict[SharedPartition, None] = {}
+        """Partitions that changed before the wait began."""
         self._led: dict[SharedPartition, LedSharePartition] = {}
         self._completed: Callable[[], None] | None = None
         self._timer: Timer | None = None
         self._warming: Future[None] | None = None
-        if limits.records_max > 0 and limits.bytes_max > 0:
+        self._add(partitions)
+
+    def _add(self, partitions: Sequence[SharedPartition]) -> None:
+        if self._records_left > 0 and self._bytes_left > 0:
             for key in partitions:
                 try:
-                    self._led[key] = fetches.led.get(group, key)
+                    self._led[key] = self._fetches.led.get(self._group, key)
                 except BrokerError as error:
                     self.results[key] = error
 
@@ -116,29 +130,54 @@ class ShareFetchJob:
         """Whether a thread reads records from the disk."""
         return self._warming is not None
 
-    def read(self, *, is_last: bool = False) -> bool:
+    async def read_in_turns(
+        self, partitions: Sequence[SharedPartition], turns: Turns, gone: Callable[[], bool]
+    ) -> bool:
+        """As `read` for many partitions, over several turns; not all of them once there are enough records.
+
+        It ends early when the member is gone, which would hold records in vain. `wait` or `leave` has to follow.
+        """
+        for first in range(0, len(partitions), PARTITIONS_AT_ONCE_MAX):
+            some = partitions[first : first + PARTITIONS_AT_ONCE_MAX]
+            self._add(some)
+            for key in some:
+                led = self._led.get(key)
+                if led is not None:
+                    led.wait(self)
+            self.read(only=some)
+            if self._records_left <= 0 or self._bytes_left <= 0 or self._warming is not None:
+                break
+            if turns.spent():
+                await turns.pause()
+            if gone():
+                break
+        return self.is_over
+
+    def read(self, *, is_last: bool = False, only: Sequence[SharedPartition] | None = None) -> bool:
         """Acquire what there is; True when the response can go out. The last read asks for no least number of bytes.
 
         A partition that failed goes out with what others give, or when the time is up. False also where records are
         read from the disk first: `wait` goes on with them.
         """
-        found, cold = self._look()
+        found, cold = self._look(list(self._led) if only is None else only)
         if cold:
             self._warm(cold)
             return False
         if not is_last and sum(len(each.fetched.records) for each in found) < self._limits.bytes_min:
             return self.is_over
-        left = self._limits.records_max
         for candidate in found:
-            left -= self._acquire(candidate, left)
-            if left <= 0:
+            self._records_left -= self._acquire(candidate, self._records_left)
+            if self._records_left <= 0:
                 break
         return self.is_over
 
-    def _look(self) -> tuple[list[Candidate], list[FileSlice]]:
+    def _look(self, partitions: Sequence[SharedPartition]) -> tuple[list[Candidate], list[FileSlice]]:
         """The partitions with records that may be acquired, or their records that are not in memory."""
         ready: list[tuple[SharedPartition, LedSharePartition, Offset]] = []
-        for key, led in list(self._led.items()):
+        for key in partitions:
+            led = self._led.get(key)
+            if led is None:
+                continue
             if led.gone is not None:
                 self._fail(key, led.gone)
                 continue
@@ -147,10 +186,10 @@ class ShareFetchJob:
                 ready.append((key, led, offset))
         found: list[Candidate] = []
         cold: list[FileSlice] = []
-        bytes_each = self._limits.bytes_max // max(len(ready), 1)
+        bytes_each = self._bytes_left // max(len(ready), 1)
         for key, led, offset in ready:
             try:
-                fetched = self._read(led, offset, bytes_each, at_least_one=not found)
+                fetched = self._read(led, offset, bytes_each, at_least_one=not (found or self._has_acquired))
             except BrokerError as error:
                 self._fail(key, error)
                 continue
@@ -186,7 +225,9 @@ class ShareFetchJob:
                 batch_size=limits.batch_size,
             )
             if acquired:
-                self.results[key] = Shared(batches.cut(acquired[0].first, acquired[-1].last), acquired)
+                records = batches.cut(acquired[0].first, acquired[-1].last)
+                self.results[key] = Shared(records, acquired)
+                self._bytes_left -= len(records)
                 self._has_acquired = True
                 return sum(each.last + 1 - each.first for each in acquired)
             again = led.next_offset(self._member)
@@ -198,8 +239,8 @@ class ShareFetchJob:
                 fetched = self._read(led, offset, limits.bytes_max, at_least_one=True)
             except OffsetOutOfRange:
                 return 0
-            records = fetched.records
-            if not len(records) or (isinstance(records, FileSlice) and not records.resident()):
+            read = fetched.records
+            if not len(read) or (isinstance(read, FileSlice) and not read.resident()):
                 break
         # The next request goes on from there.
         self.results.setdefault(key, Shared(b"", ()))
@@ -215,10 +256,14 @@ class ShareFetchJob:
         self._timer = self._fetches.timers.after_ms(wait_ms, self._time_is_up)
         for led in self._led.values():
             led.wait(self)
+        if self._woken and self.read():
+            self._complete()
 
-    def wake(self) -> None:
+    def wake(self, led: LedSharePartition) -> None:
         """A partition may have something to acquire, or is gone."""
-        if self._completed is not None and self._warming is None and self.read():
+        if self._completed is None:
+            self._woken[led.key] = None
+        elif self._warming is None and self.read(only=(led.key,) if self._limits.bytes_min <= 1 else None):
             self._complete()
 
     def _time_is_up(self) -> None:
@@ -245,8 +290,12 @@ class ShareFetchJob:
             self._fetches.waiting -= 1
             if self._timer is not None:
                 self._timer.cancel()
-            for led in self._led.values():
-                led.leave(self)
+            self.leave()
+
+    def leave(self) -> None:
+        """Be woken by no partition any more."""
+        for led in self._led.values():
+            led.leave(self)
 
     # Records that are not in memory
 

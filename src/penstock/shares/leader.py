@@ -9,10 +9,10 @@ new leader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from penstock.model.deferred import Deferred
 from penstock.model.errors import BrokerError
@@ -45,7 +45,9 @@ from penstock.shares.sessions import SharedPartition
 from penstock.shares.settings import GroupSettings, ShareSettings
 from penstock.shares.share_partition import Acknowledged, Acquired, DeadRange, ReadBatch, SharePartition, Write
 from penstock.shares.time_to_live import divided
-from penstock.storage.view import LogChanged
+from penstock.storage.view import LogChanged, LogView
+
+T = TypeVar("T")
 
 RESTING_BYTES = 1 << 62
 """Growth that never happens: a replica whose share partition nobody waits for notifies only of other changes."""
@@ -68,8 +70,8 @@ FENCED = (NotLeaderOrFollower, FencedStateEpoch, GroupIdNotFound, UnknownTopicOr
 class Waiter(Protocol):
     """A request that waits until something may be acquired."""
 
-    def wake(self) -> None:
-        """Try again."""
+    def wake(self, led: LedSharePartition) -> None:
+        """Try again: this share partition may have something to acquire, or is gone."""
         ...
 
 
@@ -84,6 +86,8 @@ class LedSharePartition:
         "_expiry",
         "_expiry_ms",
         "_owner",
+        "_start",
+        "_start_ms",
         "_waiters",
         "_waking",
         "_watches",
@@ -118,6 +122,9 @@ class LedSharePartition:
         self._burial: Timer | DeadLetters | None = None
         """What copies dead letters, or the timer after which they are tried again."""
         self._burial_failures = 0
+        self._start = -1
+        self._start_ms = 0
+        """Since when the first unfinished record has been that."""
 
     def __repr__(self) -> str:
         return f"LedSharePartition({self.group}, {self.replica.tp})"
@@ -173,23 +180,26 @@ class LedSharePartition:
     async def _search(self, state: SharePartitionState) -> None:
         """Begin at the first record that is young enough. Without one the group waits for it, as in Kafka."""
         timestamp = self._owner.now_wall_ms() - (self.settings.reset_duration_ms or 0)
-        replica, loop = self.replica, asyncio.get_running_loop()
         try:
-            for left in reversed(range(SEARCHES_MAX)):
-                view = replica.log.view()
-                try:
-                    found = await loop.run_in_executor(self._owner.threads, view.offset_for_time, timestamp)
-                    break
-                except LogChanged:
-                    if not left:
-                        raise
+            found = await self._search_log(lambda view: view.offset_for_time(timestamp))
         except Exception as error:
             self._load_failed(error)
             return
-        if found is None or found.offset >= replica.offsets.high_watermark:
+        if found is None or found.offset >= self.replica.offsets.high_watermark:
             self._load_failed(OffsetNotAvailable())
         elif self.gone is None:
             self._begin(state, found.offset)
+
+    async def _search_log(self, search: Callable[[LogView], T]) -> T:
+        """Search the log in a thread, and again when its files changed meanwhile."""
+        for left in reversed(range(SEARCHES_MAX)):
+            try:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._owner.threads, search, self.replica.log.view())
+            except LogChanged:
+                if not left:
+                    raise
+        raise AssertionError("the last search returns or raises")
 
     def _begin(self, state: SharePartitionState, start: Offset) -> None:
         try:
@@ -215,18 +225,9 @@ class LedSharePartition:
 
     async def _learn(self, share: SharePartition) -> None:
         """Read the keys of what is unfinished, before any of it is handed out."""
-        replica, loop = self.replica, asyncio.get_running_loop()
-        first, until = Offset(share.start), Offset(share.end)
+        first, until, budget = Offset(share.start), Offset(share.end), self._owner.replicas.decompression
         try:
-            for left in reversed(range(SEARCHES_MAX)):
-                view = replica.log.view()
-                work = partial(hashes_between, view, first, until, self._owner.replicas.decompression)
-                try:
-                    found = await loop.run_in_executor(self._owner.threads, work)
-                    break
-                except LogChanged:
-                    if not left:
-                        raise
+            found = await self._search_log(lambda view: hashes_between(view, first, until, budget))
         except Exception as error:
             self._load_failed(error)
             return
@@ -283,6 +284,7 @@ class LedSharePartition:
         share = self.share
         assert share is not None, f"{self}: acquired before it is loaded"
         has_ttl = self.replica.config.ttl_enable
+        was_idle = not share.unfinished
         read: Iterable[ReadBatch] = divided(batches, self._owner.now_wall_ms()) if has_ttl else batches
         acquired = share.acquire(
             member,
@@ -295,10 +297,22 @@ class LedSharePartition:
         )
         if acquired:
             self._plan_expiry(share)
+            self._owner.count(acquired)
+            self._note_start(share, is_new=was_idle)
         if has_ttl:
             # What has expired.
             self._write()
         return acquired
+
+    def _note_start(self, share: SharePartition, *, is_new: bool = False) -> None:
+        if is_new or share.start != self._start:
+            self._start, self._start_ms = share.start, self._owner.now_ms()
+
+    def start_seconds(self) -> float:
+        """For how long the first unfinished record has been that; 0 without one."""
+        if self.share is None or not self.share.unfinished:
+            return 0.0
+        return (self._owner.now_ms() - self._start_ms) / 1000
 
     # Acknowledging
 
@@ -345,6 +359,7 @@ class LedSharePartition:
 
     def _written(self, share: SharePartition, write: Write, _: None) -> None:
         share.written(write)
+        self._note_start(share)
         self._remove_consumed(write.start)
         self._plan_expiry(share)
         self._settle(None)
@@ -498,7 +513,7 @@ class LedSharePartition:
                 if self.gone is None and self.next_offset() is None:
                     break
                 if waiter in self._waiters:
-                    waiter.wake()
+                    waiter.wake(self)
         finally:
             self._waking = False
 
@@ -521,7 +536,7 @@ class LedSharePartition:
             ack.fail(reason)
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
-            waiter.wake()
+            waiter.wake(self)
 
 
 class LedSharePartitions:
@@ -555,9 +570,25 @@ class LedSharePartitions:
         self.log = log
         self._has_sessions = has_sessions
         self._led: dict[str, dict[SharedPartition, LedSharePartition]] = {}
+        self.delivered = 0
+        """Records handed out since the broker was started."""
+        self.redelivered = 0
+        """Those of them that had been handed out before."""
 
     def __len__(self) -> int:
         return sum(map(len, self._led.values()))
+
+    def __iter__(self) -> Iterator[LedSharePartition]:
+        for of_group in list(self._led.values()):
+            yield from list(of_group.values())
+
+    def count(self, acquired: Sequence[Acquired]) -> None:
+        """Count what was handed out."""
+        for each in acquired:
+            many = each.last + 1 - each.first
+            self.delivered += many
+            if each.deliveries > 1:
+                self.redelivered += many
 
     def of_group(self, group: str) -> list[LedSharePartition]:
         """The share partitions of a group."""

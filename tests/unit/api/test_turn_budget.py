@@ -24,9 +24,12 @@ from penstock.api.registry import Registry
 from penstock.config.broker import BrokerConfig
 from penstock.config.describe import describe_broker
 from penstock.model.clock import SystemClock
-from penstock.model.generated_errors import GroupIdNotFound, UnknownServerError
+from penstock.model.deferred import Deferred
+from penstock.model.generated_errors import GroupIdNotFound, InvalidRecordState, UnknownServerError
+from penstock.model.ids import Offset
 from penstock.model.turns import TURN_BUDGET_S
 from penstock.observe.counters import RequestCounters, ThrottleCounters
+from penstock.shares.persister import SharePartitionState
 from penstock.wire.api import (
     add_partitions_to_txn,
     alter_client_quotas,
@@ -57,6 +60,7 @@ from penstock.wire.api import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    share_fetch,
     txn_offset_commit,
     write_txn_markers,
 )
@@ -898,5 +902,41 @@ def test_the_groups_of_one_coordinator_are_listed_in_short_turns(tmp_path: Path)
         groups.update(dict.fromkeys([f"g{at}" for at in range(20_000)]))
         response = await measured(world, calls, 16, list_groups.Request(), 5)
         assert len(response.groups) == 20_000
+
+    in_world(tmp_path, act, clock=calls)
+
+
+class ReadyShares:
+    """A share coordinator that answers at once."""
+
+    def read(self, *_: object) -> Deferred[SharePartitionState]:
+        found: Deferred[SharePartitionState] = Deferred()
+        found.resolve(SharePartitionState(0, Offset(0), -1, ()))
+        return found
+
+
+def test_a_share_session_of_many_partitions_is_served_in_short_turns(tmp_path: Path) -> None:
+    calls = Calls()
+    many = 1_000
+
+    def shared(acks: bool) -> list[share_fetch.FetchPartition]:
+        kinds = [share_fetch.AcknowledgementBatch(acknowledge_types=[1])] if acks else []
+        return [share_fetch.FetchPartition(partition_index=at, acknowledgement_batches=kinds) for at in range(many)]
+
+    async def act(world: World) -> None:
+        await make_topics(world, 1, many)
+        world.parts.share_fetches.led.persister = cast("Any", ReadyShares())
+        for partition in range(many):
+            world.replicas.get("t0", partition)
+        topic_id = world.catalog.image.topics["t0"].topic_id
+        for epoch in (0, 1):
+            topic = share_fetch.FetchTopic(topic_id=topic_id, partitions=shared(acks=epoch == 1))
+            request = share_fetch.Request(
+                group_id="g", member_id="m", share_session_epoch=epoch, max_records=1, topics=[topic]
+            )
+            response = await measured(world, calls, 78, request, 2)
+            assert response.error_code == 0
+            errors = [each.acknowledge_error_code for found in response.responses for each in found.partitions]
+            assert errors == [InvalidRecordState.code] * (many if epoch else 0)
 
     in_world(tmp_path, act, clock=calls)

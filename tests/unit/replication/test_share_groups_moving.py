@@ -10,6 +10,7 @@ from tests.unit.replication.test_replicated_writes import create, leader_of, wri
 from penstock.model.generated_errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import GROUP_OFFSETS_TOPIC, SHARE_STATE_TOPIC
+from penstock.testing.sim.client import Disconnected
 from penstock.wire.api import (
     alter_share_group_offsets,
     delete_groups,
@@ -53,8 +54,8 @@ class Member:
         """The response of the coordinator, once there is one."""
         while True:
             try:
-                response = await self.cluster.ask(await self.coordinator(), api, version, request, timeout_s=10.0)
-            except (ConnectionError, TimeoutError):
+                response = await self.cluster.ask(await self.coordinator(), api, version, request, timeout_s=40.0)
+            except Disconnected:
                 continue
             if code(response) not in LATER:
                 return response

@@ -127,3 +127,17 @@ async def test_a_group_that_gets_another_order_begins_again_with_it() -> None:
 
     assert made.fetch("two") == []
     assert offsets(made.fetch("two")) == [0, 1]
+
+
+@runs
+async def test_a_new_leader_knows_the_key_of_a_record_that_waits_before_those_it_reads() -> None:
+    made = leader([b"a"], [b"a", b"b"], share_retry_backoff_ms="1000")
+    assert offsets(made.fetch("one", records_max=1)) == [0]
+    made.say(RELEASE, 0, member="one")
+    made.begin()
+    made.share()
+    await made.settle()
+
+    assert offsets(made.fetch("two")) == [2]
+    await made.pass_ms(1_020)
+    assert offsets(made.fetch("two")) == [0, 1]

@@ -16,6 +16,7 @@ from penstock.shares.share_partition import (
     RENEW,
     Acknowledged,
     Acquired,
+    DeadRange,
     Limits,
     ReadBatch,
     SharePartition,
@@ -400,3 +401,22 @@ def test_what_a_leaving_member_held_does_not_wait() -> None:
     write(share)
 
     assert acquire(share, "n", (0, 0)) == [(0, 0, 2)]
+
+
+def test_a_record_given_up_by_its_lock_is_copied_only_once_that_is_written() -> None:
+    share = partition(limits=LIMITS._replace(deliveries_max=1, has_dead_letters=True))
+    acquire(share, "m", (0, 2))
+    acknowledge(share, "m", 1, 1, ACCEPT)
+    assert share.expire(1000) == 2
+
+    assert share.begin_copy(9) == []
+    begun = share.begin_write()
+    assert begun is not None
+    assert share.begin_copy(9) == [], "its write is on its way"
+    share.written(begun)
+
+    assert share.begin_copy(1) == [DeadRange(0, 0, 1)]
+    assert share.begin_copy(9) == [], "others are on their way"
+    share.copied([DeadRange(0, 0, 1)])
+    assert share.begin_copy(9) == [DeadRange(2, 2, 1)]
+    assert write(share)[0] == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.eventual import deliver
 from tests.unit.partition.rig import ManualThreads, Rig, batch, topic
+from tests.unit.shares.share_leader_rig import Leader, runs
 
 from penstock.api.leader_hints import LeaderHints
 from penstock.api.registry import RequestContext
@@ -21,6 +24,7 @@ from penstock.model.deferred import Deferred
 from penstock.model.generated_errors import (
     CoordinatorNotAvailable,
     FencedStateEpoch,
+    InvalidRecordState,
     InvalidRequest,
     InvalidShareSessionEpoch,
     NotLeaderOrFollower,
@@ -32,7 +36,7 @@ from penstock.model.ids import LeaderEpoch, Offset
 from penstock.model.topic import TopicState
 from penstock.observe.counters import TopicTraffic
 from penstock.quotas.client_quotas import ClientQuotas
-from penstock.shares.fetch import ShareFetches
+from penstock.shares.fetch import PARTITIONS_AT_ONCE_MAX, ShareFetches
 from penstock.shares.leader import LedSharePartitions
 from penstock.shares.persister import SharePartitionState
 from penstock.shares.sessions import ShareSessions
@@ -84,14 +88,22 @@ class Line:
     listener = "PLAINTEXT"
 
     def __init__(self) -> None:
+        self.closed = False
         self.callbacks: dict[Callable[[Any], None], None] = {}
 
     def when_closed(self, callback: Callable[[Any], None]) -> None:
         self.callbacks[callback] = None
 
     def close(self) -> None:
+        self.closed = True
         for callback in self.callbacks:
             callback(self)
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a handler that has time enough in this turn."""
+        with pytest.raises(StopIteration) as ended:
+            work.send(None)
+        return ended.value.value
 
 
 class Member:
@@ -106,8 +118,8 @@ class Member:
     def _context(self, key: int) -> RequestContext:
         return RequestContext(self.line, key, 2, 1, "client", self.broker.rig.clock.ms)  # type: ignore[arg-type]
 
-    def fetch(self, *acks: tuple[int, int, int], **fields: Any) -> list[Any]:
-        """Send a fetch of the next epoch; the list gets its response."""
+    def fetch(self, *acks: tuple[int, int, int], partitions: int = 1, **fields: Any) -> list[Any]:
+        """Send a fetch of the next epoch; the list gets its response. Acknowledgements are of every partition."""
         wanted = {"max_wait_ms": WAIT_MS, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 100} | fields
         batches = [
             share_fetch.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
@@ -120,7 +132,10 @@ class Member:
             topics=[
                 share_fetch.FetchTopic(
                     topic_id=self.broker.topic.topic_id,
-                    partitions=[share_fetch.FetchPartition(partition_index=0, acknowledgement_batches=batches)],
+                    partitions=[
+                        share_fetch.FetchPartition(partition_index=index, acknowledgement_batches=batches)
+                        for index in range(partitions)
+                    ],
                 )
             ],
             **wanted,
@@ -167,8 +182,10 @@ class Member:
 class Broker:
     """One broker that leads a partition, with the handlers of both requests."""
 
-    def __init__(self, *, threads: ManualThreads | None = None, sessions_max: int = 10, **configs: str) -> None:
-        self.topic = topic()
+    def __init__(
+        self, *, threads: ManualThreads | None = None, sessions_max: int = 10, partitions: int = 1, **configs: str
+    ) -> None:
+        self.topic = topic(partitions=partitions)
         self.rig = Rig(self.topic)
         self.persister = Persister()
         self.sessions = ShareSessions()
@@ -195,6 +212,7 @@ class Broker:
             fetches=self.fetches,
             sessions=self.sessions,
             timers=self.rig.timers,
+            turns=self.rig.turns,
             hints=LeaderHints(MetadataImage()),
             quotas=self.quotas,
             traffic=TopicTraffic(),
@@ -203,8 +221,8 @@ class Broker:
             is_enabled=lambda: True,
         )
 
-    def produce(self, *values: bytes) -> None:
-        self.rig.append(self.rig.replica(), batch(*values))
+    def produce(self, *values: bytes, partition: int = 0) -> None:
+        self.rig.append(self.rig.replica(partition=partition), batch(*values))
 
     def lead(self, **fields: Any) -> None:
         """A decision of the controller about the partition."""
@@ -502,6 +520,27 @@ def test_a_log_start_that_moves_takes_the_share_partition_with_it() -> None:
     assert member.fetched((0, 0, ACCEPT)) == [(2, 2, 1)]
 
 
+def test_a_member_of_many_partitions_gets_records_of_all_and_is_woken_by_any() -> None:
+    many = 2 * PARTITIONS_AT_ONCE_MAX + 1
+    broker = Broker(partitions=many)
+    for index in (0, PARTITIONS_AT_ONCE_MAX, many - 1):
+        broker.produce(b"a", partition=index)
+    member = broker.member()
+    (response,) = member.fetch(partitions=many)
+    assert acquired(response) == [(0, 0, 1)] * 3
+    (response,) = member.fetch((0, 0, ACCEPT), partitions=many, max_wait_ms=0)
+    errors = Counter(each.acknowledge_error_code for each in response.responses[0].partitions)
+    assert errors == {0: 3, InvalidRecordState.code: many - 3}
+    waiting = member.fetch(partitions=many, max_records=1)
+    assert not waiting
+    broker.produce(b"b", partition=many - 2)
+    broker.rig.loop.run()
+    assert [each.partition_index for each in waiting[0].responses[0].partitions] == [many - 2]
+    assert broker.fetches.waiting == 0
+    (response,) = member.fetch(partitions=many, max_records=1, max_wait_ms=0)
+    assert response.responses == []
+
+
 # Quotas and settings
 
 
@@ -523,6 +562,16 @@ def test_the_lock_of_a_group_lasts_as_long_as_its_setting_says() -> None:
     assert response.acquisition_lock_timeout_ms == 2000
     broker.rig.loop.pass_ms(2_020)
     assert broker.member("second").fetched() == [(0, 0, 2)]
+
+
+@runs
+async def test_a_group_may_begin_with_the_records_of_the_last_hour() -> None:
+    made = Leader(topic(), settings={"share.auto.offset.reset": "by_duration:PT1H"})
+    for age_ms in (7_200_000, 3_600_001, 3_599_999, 0):
+        made.rig.append(made.rig.replica(), batch(b"v", at_ms=made.rig.clock.ms - age_ms))
+    made.share()
+    await asyncio.gather(*made.tasks)
+    assert made.fetch() == [(2, 3, 1)]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ class Waiting:
         self.acquired: list[tuple[int, int, int]] = []
         made.share().wait(self)
 
-    def wake(self) -> None:
+    def wake(self, _: object) -> None:
         self.acquired += self.made.fetch("waiter")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.testing.histories import CommittedOffset, PartitionEnd, check, forbidden
 from penstock.testing.sim import cluster as cluster_settings
+from penstock.testing.sim import queues as queue_settings
 from penstock.testing.sim import store as store_settings
 from penstock.testing.sim.actors import Actor
 from penstock.testing.sim.administrators import CREATE_TOPICS_VERSION, TRIED_AGAIN, check_topics, creation_of
@@ -29,6 +30,7 @@ from penstock.testing.sim.metadata_history import MetadataHistory
 from penstock.testing.sim.observer import Observer
 from penstock.testing.sim.plan import COPY_GROUP, EVENTS, OFFSETS_PARTITIONS, PAIRS, UNFLUSHED, Plan, Topic, rack_name
 from penstock.testing.sim.producers import UnflushedProducer
+from penstock.testing.sim.queues import JOBS, Queue, configure, drain, queue_workers, queues
 from penstock.testing.sim.recording import Recording, key_of
 from penstock.testing.sim.schedules import LATER, LATER_CONFIGS, SCHEDULE_EVENTS, TARGET, Agenda, schedule_workers
 from penstock.testing.sim.store import SimStore
@@ -156,6 +158,8 @@ class Simulation:
     """Whether the partitions of a topic are drained and resume, on a cluster."""
     schedules: bool = False
     """Whether there is a topic of schedules, on a cluster."""
+    queues: bool = False
+    """Whether there are share groups."""
     recorded: bool = False
     """Keep lines for a person to read."""
     lines: list[str] = field(default_factory=list[str])
@@ -198,6 +202,9 @@ class Cast:
             self._plan.topics += (PAIRS,)
             self._plan.replicated = True
             self._plan.reassigned = simulation.brokers > cluster_settings.FACTOR_MAX
+        self._queues: tuple[Queue, ...] = queues() if simulation.queues else ()
+        if self._queues:
+            self._plan.topics += (JOBS,)
         self._recording = Recording(world)
         self._tide = Tide() if simulation.tides else None
         self._agenda = Agenda() if simulation.schedules else None
@@ -228,6 +235,10 @@ class Cast:
         if self._agenda is not None:
             done |= {event: self._agenda.counts[event] for event in SCHEDULE_EVENTS}
             events = {**events, **{event: self._agenda.counts[event] for event in SCHEDULE_EVENTS}}
+        if self._queues:
+            shared = {event: sum(queue.counts[event] for queue in self._queues) for event in queue_settings.EVENTS}
+            done |= shared
+            events = {**events, **shared}
         if self._cluster is not None:
             anomalies += self._cluster.history.findings
             seen = self._cluster.events()
@@ -280,6 +291,8 @@ class Cast:
             workers |= tide_workers(plan, self._tide)
         if self._agenda is not None:
             workers |= schedule_workers(plan, self._agenda)
+        if self._queues:
+            workers |= queue_workers(plan, self._queues)
         self._actors = [
             Actor(world, name, self._addresses, self._recording, make, reign) for name, make in workers.items()
         ]
@@ -321,6 +334,8 @@ class Cast:
             await auditor.spawn(self._check_tide(link, self._tide))
         if self._agenda is not None:
             await auditor.spawn(self._check_agenda(link, self._agenda))
+        for queue in self._queues:
+            await auditor.spawn(self._check_queue(link, queue, before))
         if cluster is not None:
             for finding in cluster.check_weak(before):
                 self._recording.finding(finding)
@@ -345,6 +360,9 @@ class Cast:
         self._store = SimStore(SimRandomness(world.stream("store")), session_timeout_s=timeout_s)
         flush = {"log.flush.policy": "group" if simulation.power_cuts else "os"}
         more = cluster_settings.SETTINGS if self._is_cluster else {}
+        if self._queues:
+            of_state = queue_settings.CLUSTER_SETTINGS if self._is_cluster else queue_settings.ALONE_SETTINGS
+            more = {**more, **queue_settings.SETTINGS, **of_state}
         self._brokers = [
             SimBroker(
                 world,
@@ -360,7 +378,9 @@ class Cast:
             self._cluster = Cluster(world, self._brokers, MetadataHistory(self._store, world), self._recording)
 
     async def _create_topics(self, link: Link) -> None:
-        """Create the topics, before anything goes wrong."""
+        """Create the topics, and set the settings of share groups, before anything goes wrong."""
+        for queue in self._queues:
+            await configure(link, queue)
         if self._cluster is None:
             await create(link, creation_of(self._plan.topics, TOPIC_CONFIGS))
             await create(link, creation_of((UNFLUSHED,), {**TOPIC_CONFIGS, **UNFLUSHED_CONFIGS}))
@@ -368,12 +388,14 @@ class Cast:
         losses, power_cuts = self._simulation.losses, self._simulation.power_cuts
         for layout in cluster_settings.layouts(TOPIC_CONFIGS, UNFLUSHED_CONFIGS, losses=losses, power_cuts=power_cuts):
             await create(link, creation_of((layout.topic,), layout.configs, factor=layout.factor))
+        safe = {**TOPIC_CONFIGS, "min.insync.replicas": "2"}
         if self._tide is not None:
-            await create(link, creation_of((TIDE,), {**TOPIC_CONFIGS, "min.insync.replicas": "2"}, factor=3))
+            await create(link, creation_of((TIDE,), safe, factor=3))
         if self._agenda is not None:
-            safe = {**TOPIC_CONFIGS, "min.insync.replicas": "2"}
             await create(link, creation_of((TARGET,), safe, factor=3))
             await create(link, creation_of((LATER,), {**safe, **LATER_CONFIGS}, factor=3))
+        if self._queues:
+            await create(link, creation_of((JOBS,), safe, factor=3))
 
     async def _audit(self, link: Link) -> Seen:
         """Look at the bounds at rest, and read everything."""
@@ -435,6 +457,12 @@ class Cast:
             await asyncio.sleep(AUDIT_PAUSE_S)
         for finding in agenda.check(seen):
             self._recording.finding(finding, key=None)
+
+    async def _check_queue(self, link: Link, queue: Queue, seen: Seen) -> None:
+        """Read a share group to its end, and judge all that its members saw."""
+        await drain(link, self._plan, queue)
+        for key, finding in queue.check(seen):
+            self._recording.finding(finding, key=key)
 
     async def _read(self, link: Link) -> Seen:
         ends = {

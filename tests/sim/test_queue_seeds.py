@@ -1,0 +1,55 @@
+"""Share groups on clusters under all faults: nothing finished comes again, nothing is lost, one holder at a time."""
+
+import pytest
+
+from penstock.testing.histories.deliveries import Fault
+from penstock.testing.sim.queue_ablations import QUEUE_ABLATIONS
+from penstock.testing.sim.queues import EVENTS
+from penstock.testing.sim.run import Simulation
+
+SEEDS = ((1, 3), (2, 4), (3, 5))
+"""Seeds with their brokers; `penstock sim run --queues` runs more."""
+SEEDS_MAX = 6
+"""A missing rule is noticed by one of so many first seeds."""
+ABLATION_S = 30.0
+
+SHOWN_BY = {
+    "Q1-locks-last": "InvalidRecordState",
+    "Q2-holders": Fault.FOREIGN_ACKNOWLEDGEMENT.value,
+    "Q3-written-first": Fault.FINISHED_DELIVERED.value,
+    "Q4-final-states": Fault.FINISHED_DELIVERED.value,
+    "Q5-delivery-limit": Fault.COUNT_ABOVE_LIMIT.value,
+    "Q6-start-behind-unfinished": Fault.START_TOO_FAR.value,
+    "Q7-committed-reads": Fault.NOT_IN_LOG.value,
+    "Q8-leader-epochs": Fault.FINISHED_DELIVERED.value,
+    "Q9-gaps-are-available": Fault.START_TOO_FAR.value,
+}
+"""What a member sees where the rule is missing."""
+TRIED_FIRST: dict[str, int] = {}
+"""Seeds that show it today, where that is not the first one."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(("seed", "brokers"), SEEDS)
+def test_members_of_share_groups_see_nothing_that_kafka_forbids(seed: int, brokers: int) -> None:
+    verdict = Simulation(seed=seed, brokers=brokers, queues=True).run()
+
+    assert verdict.anomalies == ()
+    assert min(verdict.events[event] for event in EVENTS) > 0
+
+
+@pytest.mark.parametrize("rule", QUEUE_ABLATIONS)
+def test_a_missing_rule_of_share_groups_is_noticed_within_a_few_seeds(rule: str) -> None:
+    first = TRIED_FIRST.get(rule, 1)
+    for seed in (first, *(seed for seed in range(1, SEEDS_MAX + 1) if seed != first)):
+        verdict = Simulation(seed=seed, brokers=3, queues=True, duration_s=ABLATION_S).run(QUEUE_ABLATIONS[rule])
+        if any(SHOWN_BY[rule] in anomaly for anomaly in verdict.anomalies):
+            return
+    raise AssertionError(f"{SEEDS_MAX} seeds without {rule} show nothing")
+
+
+def test_a_seed_with_share_groups_has_the_same_line_again() -> None:
+    simulations = [Simulation(seed=5, brokers=3, queues=True, duration_s=ABLATION_S) for _ in range(2)]
+
+    assert simulations[0].run().line() == simulations[1].run().line()
