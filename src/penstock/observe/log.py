@@ -39,6 +39,7 @@ PARTS = (
     "observe",
     "replication",
     "runtime",
+    "shares",
     "storage",
     "supervisor",
     "transactions",
