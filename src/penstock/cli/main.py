@@ -97,7 +97,9 @@ COMMANDS: dict[str, Entry] = {
         summary="Check a cluster: one line, and an exit code for monitoring.",
     ),
     "config": Entry(
-        module="penstock.cli.config", attribute="app", summary="Show and change the settings of topics and brokers."
+        module="penstock.cli.config",
+        attribute="app",
+        summary="Show and change the settings of topics, brokers and groups.",
     ),
     "pipeline": Entry(
         module="penstock.cli.pipeline",

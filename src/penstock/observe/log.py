@@ -40,6 +40,7 @@ PARTS = (
     "replication",
     "runtime",
     "schedules",
+    "shares",
     "storage",
     "supervisor",
     "transactions",

@@ -14,7 +14,6 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
-from penstock.config.log import PARTITIONS_ACTIVE
 from penstock.metadata.image import MetadataImage
 from penstock.model.clock import Clock
 from penstock.model.deferred import Deferred
@@ -31,7 +30,7 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.ids import BrokerId, TopicPartition
 from penstock.model.timers import Timers
-from penstock.model.topic import NO_LEADER, TopicState
+from penstock.model.topic import NO_LEADER, PARTITIONS_ACTIVE, TopicState
 from penstock.observe.log import Logger
 from penstock.partition.replica import Replica
 from penstock.partition.replicas import Replicas

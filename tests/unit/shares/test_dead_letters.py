@@ -9,6 +9,7 @@ from tests.unit.shares.share_leader_rig import GROUP, Leader, runs, written
 from penstock.config.broker import BrokerConfig
 from penstock.config.group_settings import check_group_configs
 from penstock.model.generated_errors import InvalidConfig
+from penstock.model.ids import Offset
 from penstock.model.topic import PartitionState, TopicState
 from penstock.shares.letters import COPY_BYTES_MAX, EXCEEDED, REJECTED
 from penstock.shares.persister import ACKNOWLEDGED, ARCHIVED, ARCHIVING, StateBatch
@@ -207,6 +208,8 @@ async def test_many_letters_go_in_batches_of_bounded_size_to_the_partition_of_th
     await made.settle()
 
     assert [origin(each)["offset"] for each in letters(made, 0)] == [b"0", b"1", b"2", b"3", b"4"]
+    batches = list(made.rig.replica(DEAD).log.view().batches(Offset(0)))
+    assert [each.record_count for each in batches] == [2, 2, 1]
     assert letters(made, 1) == []
     assert made.coordinator.start == 5
 

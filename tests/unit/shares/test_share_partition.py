@@ -420,3 +420,18 @@ def test_a_record_given_up_by_its_lock_is_copied_only_once_that_is_written() -> 
     share.copied([DeadRange(0, 0, 1)])
     assert share.begin_copy(9) == [DeadRange(2, 2, 1)]
     assert write(share)[0] == 2
+
+
+def test_a_write_after_one_that_failed_says_again_how_long_records_wait() -> None:
+    share = partition(limits=BACKOFF)
+    acquire(share, "m", (0, 1))
+    acknowledge(share, "m", 0, 0, RELEASE)
+    write(share)
+    acknowledge(share, "m", 1, 1, RELEASE)
+    fail(share)
+    acknowledge(share, "m", 1, 1, RELEASE, now_ms=5)
+
+    begun = share.begin_write()
+
+    assert begun is not None
+    assert next((each.first, each.last, each.not_before_ms) for each in begun.batches) == (0, 0, 10)
