@@ -29,7 +29,7 @@ from penstock.model.generated_errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-from penstock.model.ids import BrokerId, CoordinatorEpoch, ProducerEpoch, ProducerId
+from penstock.model.ids import BrokerId, CoordinatorEpoch, LeaderEpoch, ProducerEpoch, ProducerId
 from penstock.model.topic import NO_LEADER, TopicState
 from penstock.partition.redirect import Resumption, derived_id
 from penstock.partition.results import Appended
