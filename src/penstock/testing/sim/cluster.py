@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.config.replica import RACK_AWARE_SELECTOR
+from penstock.model.ids import LeaderEpoch
 from penstock.testing.sim.broker import SimBroker
 from penstock.testing.sim.consumers import FOLLOWER_READS, Seen
 from penstock.testing.sim.faults import eventually
@@ -131,12 +132,17 @@ class Cluster:
         """The leader epoch in which a broker leads a partition and knows it; None where it does not."""
         state = self.history.state(topic, index)
         broker = self._by_name[host]
-        if state is None or state.leader != broker.broker_id or broker.broker is None:
+        if state is None or broker.broker is None:
             return None
+        leader, epoch = state.leader, state.leader_epoch
+        if state.is_ghost:
+            target = self.history.state(topic, state.drained_into)
+            assert target is not None, f"{topic}-{index} is drained into no partition"
+            leader, epoch = target.leader, LeaderEpoch(epoch + target.leader_epoch)
         known = broker.broker.image.topics.get(topic)
-        if known is None or index >= len(known.partitions):
+        if leader != broker.broker_id or known is None or index >= len(known.partitions):
             return None
-        return state.leader_epoch if known.partitions[index].leader_epoch == state.leader_epoch else None
+        return epoch if known.shown(index).leader_epoch == epoch else None
 
     async def settle(self) -> bool:
         """Wait until everything has recovered from the last fault; whether it did in a bounded time."""
