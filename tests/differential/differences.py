@@ -426,8 +426,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="A topic can hold schedules",
         reason=(
-            "The keys `schedule.*` are penstock's own: a topic with `schedule.target` holds messages that are delivered "
-            "to another topic later (docs/scheduling.md)."
+            "The keys `schedule.*` are penstock's own: a topic with `schedule.target` holds messages that are "
+            "delivered to another topic later (docs/scheduling.md)."
         ),
         places=tuple(
             Place(scenario=f"{family}/*", field=f"*.configs[schedule.{name}]", kafka=ABSENT)

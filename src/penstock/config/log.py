@@ -411,7 +411,7 @@ def check_topic_configs(overrides: Mapping[str, str], broker: "BrokerConfig") ->
             f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
             f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
         )
-    if config.schedule_target and config.cleanup_policy != {"compact"}:
+    if config.schedule_target and config.cleanup_policy != frozenset({"compact"}):
         raise InvalidConfig(f"{SCHEDULE_TARGET} needs cleanup.policy=compact: retention would delete what waits")
     if config.remote_storage_enable:
         raise InvalidConfig(
