@@ -464,7 +464,7 @@ def check_topic_configs(overrides: Mapping[str, str], broker: "BrokerConfig") ->
             f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
             f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
         )
-    if config.schedule_target and config.cleanup_policy != {"compact"}:
+    if config.schedule_target and config.cleanup_policy != frozenset({"compact"}):
         raise InvalidConfig(f"{SCHEDULE_TARGET} needs cleanup.policy=compact: retention would delete what waits")
     if config.dedupe_window_records and "compact" in config.cleanup_policy:
         raise InvalidConfig(

@@ -138,6 +138,8 @@ class PartitionDriver:
         self._state = PartitionSchedules()
         self._wake = asyncio.Event()
         self._sending: dict[LaneKey, Sending] = {}
+        self._read_before: dict[LaneKey, dict[Offset, Entry]] = {}
+        """Entries of fires that this leader made, until they are sent."""
         self._catch_up = CatchUp()
         self._target: Target | None = None
         self._is_ended = False
@@ -341,9 +343,12 @@ class PartitionDriver:
             if sending is None:
                 fire = lane.open
                 assert fire is not None, "a lane without a fire"
-                entries = await self._read(named.offset for named in fire.named)
-                if lane.open is not fire or not self.leads:
-                    return
+                entries = self._read_before.pop(key, {})
+                if not all(named.offset in entries for named in fire.named):
+                    # The fire is an earlier leader's.
+                    entries = await self._read(named.offset for named in fire.named)
+                    if lane.open is not fire or not self.leads:
+                        return
                 whole = all(named.offset in entries for named in fire.named)
                 sending = Sending(lane, entries, build_delivery(fire, entries) if whole else None)
                 self._sending[key] = sending
@@ -541,6 +546,7 @@ class PartitionDriver:
             named, firing = self._named(lane, some, entries, target, now_ms, skipped)
             if named:
                 fires.append(state.make_fire(lane, now_ms, named, firing))
+                self._read_before[lane.topic_id, lane.partition] = {each.offset: entries[each.offset] for each in named}
         if skipped.count:
             self._append(skipped.build())
         if fires:
