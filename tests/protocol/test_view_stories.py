@@ -201,10 +201,8 @@ def test_a_group_that_never_matched_loses_nothing_over_a_restart(
     assert read(broker, group, view, 0) == []
     assert at_end(broker, group, view)
 
-    # Nothing reads while a match comes, with what does not match on both sides.
-    fill(broker, topic, 4, 6)
-    fill(broker, topic, 13, 1)
-    fill(broker, topic, 14, 6)
+    # Nothing reads while a match comes, in one batch with what does not match on both sides.
+    fill(broker, topic, 4, 16, linger_ms=50)
 
     assert read(broker, group, view, 1) == [13]
     assert at_end(broker, group, view)

@@ -1,11 +1,12 @@
 """What a fetch of one partition of a view sends: the parent's batches, without the records that do not pass.
 
-    some records pass      the batch with only those, at their offsets
+    some records pass      the batch with only those, at their offsets; it ends at the last of them
     none do                nothing; the run of such batches becomes one advance batch
     a control batch        itself: without its marker, a client takes the producer's next records for aborted
     an aborted batch       as one of which none pass, unopened, for readers of committed data
 
-An advance batch is a control batch that clients pass over. So the answer has no hole in which a consumer's position
+What follows the last record that passes counts as a batch of which none does. An advance batch is a control batch that
+clients pass over. So the answer has no hole in which a consumer's position
 could rest: it goes on to the end of what was looked at, its lag becomes zero, and its commits say where it is.
 
 A `Look` lives as long as one fetch request. What the request has looked at it does not look at again while it waits.
@@ -96,6 +97,7 @@ class Look:
         "_at_least_one",
         "_condition",
         "_kept",
+        "_kept_delta",
         "_needle_at",
         "_parts",
         "_row",
@@ -103,6 +105,7 @@ class Look:
         "_run_first",
         "_run_last",
         "_run_time",
+        "_tail",
         "aborted",
         "at",
         "begin",
@@ -132,6 +135,10 @@ class Look:
         self.tally = Tally()
         self._kept = 0
         """Records that passed of the batch looked at last."""
+        self._kept_delta = 0
+        """The offset of the last of them, from that of the batch."""
+        self._tail = False
+        """Whether the run is only the end of a batch that was sent: the next one that is makes it unnecessary."""
         self._parts: list[bytes | bytearray] = []
         self._run_first = self._run_last = Offset(-1)
         self._run_epoch = LeaderEpoch(-1)
@@ -180,6 +187,9 @@ class Look:
                     return
                 else:
                     self._send(passed)
+                    if self._kept_delta < header.last_offset_delta:
+                        # librdkafka's position is that behind the last record, whatever the batch's last offset is.
+                        self._pass_over(header, after=self._kept_delta)
                     self.size += len(passed)
                     self.tally.records_passed += self._kept
                     self.tally.bytes_passed += len(passed)
@@ -192,10 +202,11 @@ class Look:
     def _fits(self, size: int, room_bytes: int, at_least_one: bool) -> bool:
         return self.size + size <= room_bytes or (at_least_one and self.size == 0)
 
-    def _pass_over(self, header: BatchHeader) -> None:
-        """Make a batch part of the run of those that are not sent."""
+    def _pass_over(self, header: BatchHeader, after: int = -1) -> None:
+        """Make a batch, or what follows one of its records, part of the run of those that are not sent."""
+        self._tail = after >= 0
         if self._run_first < 0:
-            self._run_first = header.base_offset
+            self._run_first = Offset(header.base_offset + after + 1)
         self._run_last = header.last_offset
         self._run_epoch = header.leader_epoch
         self._run_time = header.max_timestamp
@@ -206,7 +217,8 @@ class Look:
 
     def _end_run(self) -> None:
         if self._run_first >= 0:
-            self._parts.append(self._advance())
+            if not self._tail:
+                self._parts.append(self._advance())
             self._run_first = Offset(-1)
 
     def _advance(self) -> bytearray:
@@ -281,20 +293,25 @@ class Look:
         if needles is not None and hides(needles, body, body_start, body_end):
             needles = None
         kept: list[bytes] = []
-        newest = 0
+        newest = last = 0
+        # A reader that begins within a batch has had the records before.
+        least = self.begin - header.base_offset
         for rows, columns in row_slices(memoryview(body)[:body_end], body_start, header.record_count):
             row.place(columns)
-            starts, ends, times = columns[0], columns[1], columns[2]
+            starts, ends, times, offsets = columns[0], columns[1], columns[2], columns[3]
             among = range(rows) if needles is None else candidates(needles.next_in, body, starts[0], ends, rows)
             for at in self._matching(among):
+                if offsets[at] < least:
+                    continue
+                last = offsets[at]
                 newest = times[at] if not kept else max(newest, times[at])
                 kept.append(body[starts[at] : ends[at]])
         if not kept:
             return None
-        self._kept = len(kept)
-        if len(kept) == header.record_count:
+        self._kept, self._kept_delta = len(kept), last
+        if len(kept) == header.record_count and last == header.last_offset_delta:
             return data[start:end]
-        return with_records(header, b"".join(kept), len(kept), newest)
+        return with_records(header, b"".join(kept), len(kept), newest, last_offset_delta=last)
 
     def _matching(self, among: Iterable[int]) -> Iterable[int]:
         row, matches, tally = self._row, self._condition.matches, self.tally

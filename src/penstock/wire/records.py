@@ -412,13 +412,17 @@ def filter_batch(
     return with_records(header, kept, count, latest)
 
 
-def with_records(header: BatchHeader, records: Buffer, count: int, time_delta_max: int) -> bytearray:
+def with_records(
+    header: BatchHeader, records: Buffer, count: int, time_delta_max: int, *, last_offset_delta: int | None = None
+) -> bytearray:
     """A batch of some of its records, with the same codec; `time_delta_max` is the greatest of their timestamps.
 
-    Base and last offset, producer and sequence stay.
+    Base offset, producer and sequence stay, and the last offset too unless another is given.
     """
     newest = header.max_timestamp if header.is_log_append_time else header.base_timestamp + time_delta_max
-    return _sealed(header._replace(record_count=count, max_timestamp=newest), compress(header.codec, records))
+    last = header.last_offset_delta if last_offset_delta is None else last_offset_delta
+    changed = header._replace(record_count=count, max_timestamp=newest, last_offset_delta=last)
+    return _sealed(changed, compress(header.codec, records))
 
 
 def _rebased(batch: Buffer, header: BatchHeader, keep: Sequence[bool], horizon_ms: int, limit_bytes: int) -> bytearray:

@@ -200,9 +200,8 @@ class Consumer:
                     if record.offset >= self.position:
                         self.got.append(record.offset)
                         self.bytes[record.offset] = record
-            # An empty batch moves librdkafka's position no further.
-            if header.record_count:
-                self.position = header.next_offset
+                        # librdkafka's position: neither the batch's last offset nor an empty batch moves it further.
+                        self.position = record.offset + 1
 
 
 STEPS = st.lists(
@@ -287,7 +286,7 @@ def test_readers_of_a_view_get_what_matches_and_reach_the_end(
 
 
 def without_advance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Look, "_pass_over", lambda self, header: None)
+    monkeypatch.setattr(Look, "_pass_over", lambda self, header, after=-1: None)
 
 
 def empty_batches_instead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,6 +295,11 @@ def empty_batches_instead(monkeypatch: pytest.MonkeyPatch) -> None:
         return empty_batch(header)
 
     monkeypatch.setattr(Look, "_advance", emptied)
+
+
+def ends_of_batches_unheeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Look._pass_over
+    monkeypatch.setattr(Look, "_pass_over", lambda self, header, after=-1: after < 0 and original(self, header))
 
 
 def runs_across_markers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,6 +334,7 @@ ABLATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "V1: the answer ends before the last run": answer_stops_early,
     "V1, V2: nothing is sent for batches of which none pass": without_advance,
     "V1, V2: empty batches are sent for them": empty_batches_instead,
+    "V1, V2: nothing is sent for what follows the last record that passes": ends_of_batches_unheeded,
     "V3: a run goes on across a marker": runs_across_markers,
     "V4: a literal is looked for in JSON with escapes": escapes_unheeded,
     "V4: only the first record with the literal is looked at": one_candidate,
