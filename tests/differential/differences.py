@@ -445,12 +445,14 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="A topic can have fewer active partitions",
         reason=(
-            "The key `partitions.active` is penstock's own: records for the other partitions are written to these, and "
-            "the offset in a producer's response is the one there (docs/partitions.md)."
+            "The keys `partitions.active` and `partitions.finalized` are penstock's own: records for the other "
+            "partitions are written to these, and the offset in a producer's response is the one there "
+            "(docs/partitions.md)."
         ),
         places=tuple(
-            Place(scenario=f"{family}/*", field="*.configs[partitions.active]", kafka=ABSENT)
+            Place(scenario=f"{family}/*", field=f"*.configs[partitions.{key}]", kafka=ABSENT)
             for family in ("topics", "configs")
+            for key in ("active", "finalized")
         ),
     ),
     Difference(

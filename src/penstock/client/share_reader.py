@@ -78,7 +78,7 @@ class ShareReader:
         try:
             for message in messages:
                 self._consumer.acknowledge(message, chosen)
-            refused = self._consumer.commit_sync(REQUEST_SECONDS_MAX)
+            refused: dict[Any, Any] | None = self._consumer.commit_sync(REQUEST_SECONDS_MAX)
         except kafka().KafkaException as error:
             raise failure_of(error, self._doing) from error
         for place, refusal in (refused or {}).items():

@@ -22,6 +22,10 @@ from penstock.shares.state.shard import StateShard
 from penstock.testing.sim.ablations import Ablation, replaced
 
 
+def ignored(_: object) -> None:
+    """Do nothing with an outcome."""
+
+
 @contextmanager
 def locks_last() -> Generator[None]:
     """Q1: a lock ends as soon as it begins, so that a record has several holders."""
@@ -54,7 +58,7 @@ def written_first() -> Generator[None]:
     later = LedSharePartition.__dict__["_written_later"]
 
     def at_once(led: LedSharePartition) -> Deferred[None]:
-        later(led).deliver_to(lambda _: None, lambda _: None)
+        later(led).deliver_to(ignored, ignored)
         answered: Deferred[None] = Deferred()
         answered.resolve(None)
         return answered
