@@ -15,6 +15,7 @@ from penstock.config.log import check_topic_configs
 from penstock.controller.queue_settings import check_queue_settings
 from penstock.groups.commands import CommitEntry, CommitOffsets
 from penstock.groups.consumed_records import CommittedAt, ConsumedRecords, committed_in, question, removable
+from penstock.model.cluster_versions import SHARE_GROUPS
 from penstock.model.deferred import Deferred
 from penstock.model.generated_errors import InvalidConfig
 from penstock.model.ids import BrokerId, Offset
@@ -263,10 +264,10 @@ def test_a_policy_and_its_group_go_together(configs: dict[str, str], words: str)
 
 
 def test_a_cluster_of_an_earlier_version_refuses_the_settings_of_queues() -> None:
-    with pytest.raises(InvalidConfig, match="version 4"):
-        check_queue_settings(CONSUMED, {}, 3)
-    check_queue_settings(CONSUMED, CONSUMED, 3)
-    check_queue_settings(CONSUMED, {}, 4)
+    with pytest.raises(InvalidConfig, match=f"version {SHARE_GROUPS}"):
+        check_queue_settings(CONSUMED, {}, SHARE_GROUPS - 1)
+    check_queue_settings(CONSUMED, CONSUMED, SHARE_GROUPS - 1)
+    check_queue_settings(CONSUMED, {}, SHARE_GROUPS)
 
 
 def test_a_failed_group_has_committed_nothing() -> None:
