@@ -171,14 +171,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         places=(Place(scenario="share_fetch/strict_record_limits", field="*.acquired_records[*]*"),),
     ),
     Difference(
-        title="A partition without acknowledgements is named in the response to ShareAcknowledge",
-        reason="A partition in the request is in the response, with no error; Kafka leaves out one with nothing to do.",
-        places=(
-            Place(scenario="share_acknowledge/all_kinds", field="no batches.responses[*]", kafka=ABSENT),
-            Place(scenario="share_acknowledge/renewals", field="the flag alone.responses[*]", kafka=ABSENT),
-        ),
-    ),
-    Difference(
         title="The described start offset of a share group is the present one",
         reason=(
             "Kafka writes the start offset as it was before an acknowledgement, so that it shows the start of the "
