@@ -345,6 +345,19 @@ def test_a_moved_log_keeps_its_indexes_through_a_power_cut_before_the_move_is_se
     assert [indexes_of(disk, base, log.path) for base in kept] == copied
 
 
+def test_retention_leaves_the_indexes_of_a_log_alone_that_is_being_moved() -> None:
+    disk = MemDisk()
+    log = finished(disk)
+    zeros = bytes(len(disk.read_file(name_of(0, TIME_INDEX))))
+    disk.write_file(name_of(0, TIME_INDEX), zeros)
+    disk.make_directory("/two")
+    again = again_on(disk, log, Stop.CLEAN)
+    assert begin_move(again, directory_of(disk, home="/two"), "aa") is not None
+
+    assert dropped_by_retention(again) == 0
+    assert disk.read_file(name_of(0, TIME_INDEX)) == zeros
+
+
 def test_retention_keeps_a_segment_whose_greatest_timestamp_is_in_its_middle() -> None:
     disk = MemDisk()
     log = log_on(disk, replace(CONFIG, segment_ms=30 * DAY_MS), clock=ManualClock(NOW))
@@ -369,7 +382,7 @@ def test_a_segment_with_a_damaged_header_and_index_is_as_old_as_its_file() -> No
     log.roll()
     put(log, batch_of(b"next", timestamps=NOW))
     log.close()
-    disk.write_file(name_of(0, TIME_INDEX), b"")
+    disk.write_file(name_of(0, TIME_INDEX), entry(NOW - 20 * DAY_MS, 0))
     disk.flip(name_of(0, LOG), disk.stat(name_of(0, LOG)).size // 3 + 16, 0xFF)
     again = again_on(disk, log, Stop.CLEAN)
 
