@@ -177,6 +177,7 @@ class ActiveSegment:
         segment.size = self.size
         segment.max_timestamp = self.max_timestamp
         segment.max_timestamp_offset = Offset(self.max_timestamp_offset)
+        segment.timestamp_read = False
         return segment
 
     def finish(self) -> None:
@@ -189,11 +190,13 @@ class ActiveSegment:
         for index, kind in ((self.offsets, OFFSET_INDEX), (self.times, TIME_INDEX)):
             path = self.segment.path(directory, kind)
             if index.saved == 0:
+                self.segment.indexes_synced = False
                 disk.write_file(path, index.unsaved())
             elif index.saved < len(index):
                 file = disk.open(path, create=True)
                 before = file.size()
                 data = index.unsaved()
+                self.segment.indexes_synced = False
                 if file.append(data) != len(data):
                     file.truncate(before)
                     continue

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from penstock.model.ids import Offset
 from penstock.storage.disk import Disk, DiskFile
 from penstock.storage.epochs import LeaderEpochs
-from penstock.storage.names import EPOCHS, LOG, PARTITION_METADATA, SEGMENT_FILES, TXN_INDEX
+from penstock.storage.names import (
+    EPOCHS,
+    LOG,
+    OFFSET_INDEX,
+    PARTITION_METADATA,
+    SEGMENT_FILES,
+    TIME_INDEX,
+    TXN_INDEX,
+)
 from penstock.storage.partition_directory import PartitionDirectory
 from penstock.storage.segment import Segment
 from penstock.storage.segments import LogSegments
@@ -29,6 +37,8 @@ class FlushJob:
     """Open files, and names of finished ones to open."""
     new: tuple[Segment, ...]
     """Segments whose directory entries have to be synced too."""
+    indexed: tuple[Segment, ...]
+    """Segments whose indexes of offsets and times are among the files, and were not synced yet."""
 
     epochs_saves: int | None
     """The number of saves of the leader epochs, if the last one is not on the disk yet."""
@@ -58,7 +68,7 @@ class FlushJob:
                     # Retention has dropped the segment meanwhile.
                     continue
             file.sync()
-        if self.new or self.epochs_saves is not None or self.txn_entries_written is not None:
+        if self.new or self.indexed or self.epochs_saves is not None or self.txn_entries_written is not None:
             # The log may have been deleted meanwhile.
             with contextlib.suppress(FileNotFoundError):
                 self.disk.sync_directory(self.path)
@@ -111,20 +121,31 @@ class Flusher:
         """
         self._shortened_from = base if self._shortened_from is None else min(base, self._shortened_from)
 
-    def begin(self, log_end: Offset) -> FlushJob | None:
-        """The work that makes everything below the log end survive a power cut; None when it does already."""
+    def begin(self, log_end: Offset, *, closing: bool = False) -> FlushJob | None:
+        """The work that makes everything below the log end survive a power cut; None when it does already.
+
+        With `closing`, also the indexes of the newest segment, and what was written without moving the log end: after
+        a clean stop, the next start trusts all of that.
+        """
         segments, directory = self._segments, self._directory
         if not segments:
             self.recovery_point = log_end
-        if self.recovery_point >= log_end:
+        flushed = self.recovery_point >= log_end
+        if flushed and not closing:
             return None
         path = directory.path
         shortened, self._shortened_from = self._shortened_from, None
         dirty = segments.dirty_from(self.recovery_point if shortened is None else min(shortened, self.recovery_point))
+        if not dirty or (
+            flushed and shortened is None and all(each.entry_synced and each.indexes_synced for each in dirty)
+        ):
+            return None
         files: list[DiskFile | str] = []
         for segment in dirty[:-1]:
             files += [segment.path(path, kind) for kind in SEGMENT_FILES]
         files.append(segments.active.file if segments.active is not None else dirty[-1].path(path, LOG))
+        if closing and not dirty[-1].indexes_synced:
+            files += [dirty[-1].path(path, kind) for kind in (OFFSET_INDEX, TIME_INDEX)]
         txns, epochs = self._txn_index, self._epochs
         txns.save()
         if txns.written > txns.synced:
@@ -139,6 +160,7 @@ class Flusher:
             end=log_end if txns.complete_to is None else txns.complete_to,
             files=tuple(files),
             new=tuple(segment for segment in dirty if not segment.entry_synced),
+            indexed=tuple(each for each in (dirty if closing else dirty[:-1]) if not each.indexes_synced),
             home=None if directory.entry_synced else directory.log_directory.path,
             epochs_saves=epochs.saves if epochs.saves > epochs.saves_synced else None,
             txn_entries_written=txns.written if txns.written > txns.synced else None,
@@ -151,6 +173,8 @@ class Flusher:
             raise self._directory.log_directory.lost(error, f"flushing {self._directory.tp}") from error
         for segment in job.new:
             segment.entry_synced = True
+        for segment in job.indexed:
+            segment.indexes_synced = True
         self._directory.entry_synced = True
         if job.epochs_saves is not None:
             self._epochs.saves_synced = job.epochs_saves

@@ -743,7 +743,7 @@ class Log:
         if self.producers is not None and self.opened:
             self.snapshot_producers(self.producers(), self.log_end)
             self.directory.check()
-        return self.begin_flush()
+        return self.flusher.begin(self.log_end, closing=True)
 
     def close(self, *, clean: bool = True) -> None:
         """Close every file. With `clean`, everything is flushed first, and the next start need not check the log."""

@@ -172,10 +172,10 @@ def switch(move: Move) -> None:
     move.origin = log.directory
     log.partition_directory.move_to(move.target, path)
     log.cleaning = None
-    # Side files and the last bytes are not on the disk yet.
-    log.flusher.recovery_point = min(flushed, log.segments[-1].base if log.segments else log.log_end)
+    # The indexes of all segments, other side files and the last bytes are not on the disk yet.
+    log.flusher.recovery_point = min(flushed, log.segments[0].base if log.segments else log.log_end)
     for segment in log.segments:
-        segment.entry_synced = False
+        segment.entry_synced = segment.indexes_synced = False
 
 
 def retire(move: Move, trash: Trash, unique: str) -> None:

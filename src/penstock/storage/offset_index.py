@@ -123,6 +123,13 @@ class OffsetIndexFile:
         (_, positions), at = self._search(position, 1, wait)
         return positions[at - 1] if at else 0
 
+    def last_position(self) -> int:
+        """The batch start of the last entry; 0 when there is none. Waits for the disk."""
+        if not self._entries:
+            return 0
+        _, positions = decode(self._read(ENTRY_BYTES, (self._entries - 1) * ENTRY_BYTES, wait=True))
+        return positions[0] if positions else 0
+
     def beyond(self, position: int, *, wait: bool) -> int | None:
         """As `OffsetIndex.beyond`, but None also where only the next page has the entry."""
         (offsets, _), at = self._search(position - 1, 1, wait)

@@ -36,7 +36,7 @@ from penstock.storage.names import (
 from penstock.storage.offset_index import OffsetIndex
 from penstock.storage.scan import SegmentScan
 from penstock.storage.segment import Segment
-from penstock.storage.segment_files import mark_gaps, read_or_empty, remove_segment
+from penstock.storage.segment_files import mark_gaps, remove_segment
 from penstock.storage.time_index import TimeIndex
 from penstock.storage.walk import GAP_MAX, BadBatch, walk
 
@@ -216,7 +216,7 @@ class Recovery:
             txn = f"{self.path}/{offset_name(base, TXN_INDEX)}"
             if self.disk.exists(txn + SWAP):
                 self.disk.rename(txn + SWAP, txn)
-            scan.save(self.disk, self.path, stat.modified_ms)
+            scan.save(self.disk, self.path, stat.modified_ms, sync=True)
             self.disk.rename(log + SWAP, log)
             self._report("swap_finished", base, f"{scan.size} bytes, to offset {scan.next_offset}")
         for name in swaps:
@@ -237,11 +237,15 @@ class Recovery:
             following = bases[at + 1] if at + 1 < len(bases) else None
             checked = stop is not Stop.CLEAN and (following is None or following >= recovery_point)
             doubt = Stop.MACHINE_CRASH if self.whole else stop if checked else Stop.CLEAN
-            scan, stat = self._scan(base, doubt, following)
+            indexed = all(offset_name(base, kind) in names for kind in (OFFSET_INDEX, TIME_INDEX))
+            scan, stat = self._scan(base, doubt, following, indexed=indexed)
             if scan is None:
                 assert following is not None
                 end = following
-                self.segments.append(Segment(base, stat.size, stat.modified_ms))
+                segment = Segment(base, stat.size, stat.modified_ms)
+                # A killed broker may have left its indexes in the page cache.
+                segment.indexes_synced = not checked
+                self.segments.append(segment)
                 continue
             # A power cut may have kept the segment and lost the end of its predecessor. In a log with gaps that looks
             # like one more; other brokers have the records.
@@ -261,7 +265,8 @@ class Recovery:
             cut = scan.bad is not None
             if cut:
                 self._cut(scan, stat)
-            self.segments.append(self._describe(scan, stat, cut=cut))
+            # Flushes visit what was checked, and nothing else.
+            self.segments.append(self._describe(scan, stat, sync=cut or not checked))
             if cut and not leftover:
                 for later in bases[at + 1 :]:
                     self._report("segment_dropped", later, "it comes after a damaged batch")
@@ -269,21 +274,23 @@ class Recovery:
                 break
         return end
 
-    def _scan(self, base: Offset, stop: Stop, following: Offset | None) -> tuple[SegmentScan | None, FileStat]:
+    def _scan(
+        self, base: Offset, stop: Stop, following: Offset | None, *, indexed: bool
+    ) -> tuple[SegmentScan | None, FileStat]:
         """Scan the part of a segment that the stop may have damaged; None when there is none."""
         path = f"{self.path}/{offset_name(base, LOG)}"
         stat = self.disk.stat(path)
-        index_path = f"{self.path}/{offset_name(base, OFFSET_INDEX)}"
         whole = stop is Stop.MACHINE_CRASH
         walked = partial(SegmentScan.run, interval=self.interval, gap_max=self.gap_max, offset_end=following)
-        if following is not None and not whole and self.disk.exists(index_path):
+        if following is not None and not whole and indexed:
             return None, stat
         file = self.disk.open_read(path)
         scan = SegmentScan(base)
         if not whole:
             margin = PROCESS_CRASH_RESCAN_BYTES if stop is Stop.PROCESS_CRASH else 0
-            offsets = OffsetIndex.load(read_or_empty(self.disk, index_path))
-            times = TimeIndex.load(read_or_empty(self.disk, f"{self.path}/{offset_name(base, TIME_INDEX)}"))
+            # One of the two alone cannot say what the other lacks.
+            offsets = OffsetIndex.load(self._read_index(base, OFFSET_INDEX) if indexed else b"")
+            times = TimeIndex.load(self._read_index(base, TIME_INDEX) if indexed else b"")
             positions = offsets.positions[:]
             last_position = positions[-1] if positions else -1
             last_offset = times.offsets[-1] if len(times) else -1
@@ -295,16 +302,21 @@ class Recovery:
                     right = last_position < stat.size and base + last_offset < scan.next_offset and scan.bad is None
                     complete = stop is Stop.CLEAN or scan.offsets.positions == positions
                     needless = stop is Stop.PROCESS_CRASH and not len(scan.offsets)
-                    scan.indexed = right and (needless or (complete and self.disk.exists(index_path)))
+                    scan.indexed = right and (needless or (complete and indexed))
                     return scan, stat
             scan = SegmentScan(base)
         walked(scan, file, stat.size, verify=True)
         return scan, stat
 
-    def _describe(self, scan: SegmentScan, stat: FileStat, *, cut: bool = False) -> Segment:
+    def _read_index(self, base: Offset, kind: str) -> bytes:
+        return self.disk.read_file(f"{self.path}/{offset_name(base, kind)}")
+
+    def _describe(self, scan: SegmentScan, stat: FileStat, *, sync: bool) -> Segment:
         if scan.indexed:
-            return scan.segment(stat.modified_ms)
-        return scan.save(self.disk, self.path, stat.modified_ms, sync=cut)
+            segment = scan.segment(stat.modified_ms)
+            segment.indexes_synced = False
+            return segment
+        return scan.save(self.disk, self.path, stat.modified_ms, sync=sync)
 
     def _cut(self, scan: SegmentScan, stat: FileStat) -> None:
         """Cut off what cannot be read, durably: all before it may be below the recovery point, which no flush visits.

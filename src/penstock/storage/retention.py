@@ -9,6 +9,7 @@ from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import Offset
 from penstock.storage.log import Log
 from penstock.storage.segment import Segment
+from penstock.storage.segment_age import confirm_age
 from penstock.storage.trash import Trash
 
 
@@ -75,12 +76,26 @@ def surplus(log: Log, bytes_max: int) -> Verdict:
 
 
 def expired(log: Log, horizon_ms: int) -> Verdict:
-    """Segments whose newest record is older than the horizon."""
-    return lambda segment, _: segment.age_timestamp(log.directory.disk, log.path) < horizon_ms
+    """Segments whose newest record is older than the horizon.
+
+    The time index may be damaged: the log itself has to confirm the age of a segment before it is dropped.
+    """
+    disk, path = log.directory.disk, log.path
+
+    def goes(segment: Segment, _: int) -> bool:
+        if segment.age_timestamp(disk, path) >= horizon_ms:
+            return False
+        confirm_age(log, segment)
+        return segment.age_timestamp(disk, path) < horizon_ms
+
+    return goes
 
 
 def drop_while(log: Log, verdict: Verdict, committed: Offset, trash: Trash) -> int:
     """Drop segments from the oldest on while the verdict holds."""
+    # Segments that are being compacted wait for the next round.
+    if log.cleaning is not None:
+        return 0
     segments = log.segments.describe()
     count = 0
     for at, segment in enumerate(segments):
@@ -89,8 +104,7 @@ def drop_while(log: Log, verdict: Verdict, committed: Offset, trash: Trash) -> i
         if end > committed or (newest and segment.size == 0) or not verdict(segment, end):
             break
         count += 1
-    # Segments that are being compacted wait for the next round.
-    if count == 0 or log.cleaning is not None:
+    if count == 0:
         return 0
     if count == len(segments):
         try:

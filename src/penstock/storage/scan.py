@@ -5,8 +5,8 @@ from bisect import bisect_right
 from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.storage.active_segment import INDEX_INTERVAL_BYTES_MAX
-from penstock.storage.disk import Disk, DiskFile
-from penstock.storage.names import OFFSET_INDEX, TIME_INDEX
+from penstock.storage.disk import Disk, DiskFile, replace_file
+from penstock.storage.names import OFFSET_INDEX, TIME_INDEX, offset_name
 from penstock.storage.offset_index import OffsetIndex
 from penstock.storage.segment import NO_TIMESTAMP, Segment
 from penstock.storage.time_index import TimeIndex
@@ -118,6 +118,18 @@ class SegmentScan:
         if self.max_timestamp >= 0:
             self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base)
 
+    def _finish(self) -> None:
+        """Add the greatest timestamp to the time index, and have both indexes written whole."""
+        if self.max_timestamp >= 0:
+            self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base)
+        self.offsets.saved = self.times.saved = 0
+
+    def replace(self, disk: Disk, directory: str) -> None:
+        """Replace the index files of a segment in use, durably: readers may have the old ones open."""
+        self._finish()
+        for index, kind in ((self.offsets, OFFSET_INDEX), (self.times, TIME_INDEX)):
+            replace_file(disk, f"{directory}/{offset_name(self.base, kind)}", index.unsaved(), sync=True)
+
     def segment(self, modified_ms: int) -> Segment:
         """The segment, as far as it is sound."""
         segment = Segment(self.base, self.size, modified_ms)
@@ -128,12 +140,12 @@ class SegmentScan:
     def save(self, disk: Disk, directory: str, modified_ms: int, *, sync: bool = False) -> Segment:
         """Write the indexes whole, and describe the segment.
 
-        With `sync`, as a segment needs that was cut: entries from before would point into later batches.
+        With `sync`, as a segment needs that no flush visits, or that was cut: entries from before would point into
+        later batches.
         """
-        if self.max_timestamp >= 0:
-            self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base)
+        self._finish()
         segment = self.segment(modified_ms)
-        self.offsets.saved = self.times.saved = 0
+        segment.indexes_synced = sync
         disk.write_file(segment.path(directory, OFFSET_INDEX), self.offsets.unsaved(), sync=sync)
         disk.write_file(segment.path(directory, TIME_INDEX), self.times.unsaved(), sync=sync)
         return segment

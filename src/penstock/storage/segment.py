@@ -22,12 +22,14 @@ class Segment:
         "entry_synced",
         "file",
         "index",
+        "indexes_synced",
         "max_timestamp",
         "max_timestamp_offset",
         "modified_ms",
         "pooled",
         "read_to",
         "size",
+        "timestamp_read",
         "touched",
     )
 
@@ -38,6 +40,8 @@ class Segment:
         self.max_timestamp = UNREAD_TIMESTAMP
         self.max_timestamp_offset = base
         """Last offset of the first batch that has the greatest timestamp."""
+        self.timestamp_read = False
+        """Whether the greatest timestamp is what the index file says: the log has not confirmed it."""
         self.file: DiskFile | None = None
         self.index: OffsetIndexFile | None = None
         self.read_to = 0
@@ -46,6 +50,8 @@ class Segment:
         self.pooled = False
         self.entry_synced = False
         """Whether the file's directory entry survives a power cut."""
+        self.indexes_synced = True
+        """Whether its indexes of offsets and times survive a power cut as they are."""
 
     def __repr__(self) -> str:
         return f"Segment(base={self.base}, size={self.size})"
@@ -75,6 +81,7 @@ class Segment:
         """The greatest timestamp of its records; -1 when they have none. Reads the end of the time index once."""
         if self.max_timestamp == UNREAD_TIMESTAMP:
             self.max_timestamp = NO_TIMESTAMP
+            self.timestamp_read = True
             entry = read_last_time(disk, self.path(directory, TIME_INDEX))
             if entry is not None:
                 self.max_timestamp = entry[0]

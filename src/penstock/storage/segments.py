@@ -102,8 +102,11 @@ class LogSegments(Sequence[Segment]):
         return self._segments
 
     def dirty_from(self, recovery_point: Offset) -> list[Segment]:
-        """The segment that holds the recovery point, and those after it."""
-        return self._segments[max(bisect_right(self._segments, recovery_point, key=segment_base) - 1, 0) :]
+        """The segment that the recovery point is in or at the end of, and those after it.
+
+        A segment that ends there was flushed before it was finished: its indexes were written after that.
+        """
+        return self._segments[max(bisect_left(self._segments, recovery_point, key=segment_base) - 1, 0) :]
 
     # The active segment
 

@@ -92,7 +92,10 @@ def truncate_to(disk: Disk, path: str, offset: Offset) -> None:
     entries = read(disk, path)
     kept = [entry for entry in entries if entry.last_offset < offset]
     if len(kept) < len(entries):
-        disk.open(path).truncate(len(kept) * ENTRY_BYTES)
+        file = disk.open(path)
+        file.truncate(len(kept) * ENTRY_BYTES)
+        # After a power cut, later records must not count as aborted.
+        file.sync()
 
 
 def collect(entries: Sequence[AbortedTxn], start: Offset, end: Offset) -> list[AbortedTxn]:
