@@ -67,7 +67,11 @@ def test_a_queue_is_listed_counted_peeked_at_restarted_and_purged(cli: Cli, brok
     cli.out("produce", queue, stdin="one\ntwo\nthree\n")
 
     with share_member(broker, group, queue) as member:
-        kinds = {b"one": AcknowledgeType.RELEASE, b"two": AcknowledgeType.ACCEPT, b"three": AcknowledgeType.RELEASE}
+        kinds: dict[bytes | None, AcknowledgeType] = {
+            b"one": AcknowledgeType.RELEASE,
+            b"two": AcknowledgeType.ACCEPT,
+            b"three": AcknowledgeType.RELEASE,
+        }
         wait_until(
             lambda: len(member.poll(lambda message: kinds[message.value()])) >= 0 and len(member.delivered) == 3,
             what="three deliveries",
@@ -109,7 +113,7 @@ def test_what_a_silent_member_holds_is_released_by_its_name(cli: Cli, broker: An
     cli.out("queue", "create", queue, "--group", group, "-p", "1")
     cli.out("produce", queue, "-v", "slow")
     with share_member(broker, group, queue) as member:
-        wait_until(lambda: list(member.consumer.poll(0.5)), what="the record")
+        wait_until(lambda: bool(list(member.consumer.poll(0.5))), what="the record")
         [silent] = [each["member"] for each in cli.json("group", "describe", group)["partitions"]]
 
         assert "no member nobody" in cli.error("queue", "release", queue, "--member", "nobody", "--yes")
