@@ -134,8 +134,8 @@ def redrive(
     cluster = connection(bootstrap, properties)
     admin = Admin(cluster)
     bounds = admin.bounds(topic, [each.partition for each in admin.describe(topic).partitions])
+    before = redriven_before(Groups(cluster), topic)
     if dry_run:
-        before = redriven_before(Groups(cluster), topic)
         rows = [
             row_of(letter, outcome_of(letter, redrives_max, passes))
             for letter in letters_of(cluster, topic)
@@ -145,7 +145,9 @@ def redrive(
         return
     confirm(f"send the dead letters of {topic}{'' if where is None else f' where {where}'} back?", yes)
     counts: dict[int, Counter[str]] = {index: Counter() for index in bounds}
-    letters = sum(held.end - held.start for held in bounds.values())
+    letters = sum(
+        held.end - max(held.start, before[index].position if index in before else 0) for index, held in bounds.items()
+    )
     with (
         GroupReader(cluster, [topic], REDRIVER, follow=False, isolation_level="read_committed") as reader,
         progress("sending back", letters, unit="letters", show=output is not OutputFormat.JSON) as bar,
