@@ -148,6 +148,8 @@ def test_the_metrics_show_what_is_held_and_delivered_again(start_broker: Any, gr
         assert shown[f'penstock_share_records_unfinished{{group="{group}",topic="{group}"}}'] == 4
         assert shown["penstock_share_records_delivered_total"] == 4 + len(held)
         assert shown["penstock_share_records_redelivered_total"] == len(held) > 0
+        assert 0 < shown["penstock_share_acquisition_wait_seconds_count"] <= 4 + len(held)
+        assert shown["penstock_share_records_expired_total"] == shown["penstock_share_dead_letters_total"] == 0
         assert shown[f'penstock_share_start_seconds{{group="{group}",topic="{group}"}}'] > 0
 
 

@@ -24,6 +24,8 @@ class ShareReadings:
         yield catalog.SHARE_FETCHES_WAITING.sample(self._fetches.waiting)
         yield catalog.SHARE_RECORDS_DELIVERED.sample(led.delivered)
         yield catalog.SHARE_RECORDS_REDELIVERED.sample(led.redelivered)
+        yield catalog.SHARE_RECORDS_EXPIRED.sample(led.expired)
+        yield catalog.SHARE_ACQUISITION_WAIT_SECONDS.sample(self._fetches.acquisition_wait.copy())
         yield catalog.SHARE_DEAD_LETTERS.sample(0 if led.dead_letters is None else led.dead_letters.copied)
         held: Counter[tuple[str, str]] = Counter()
         unfinished: Counter[tuple[str, str]] = Counter()

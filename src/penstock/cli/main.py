@@ -74,7 +74,9 @@ COMMANDS: dict[str, Entry] = {
         module="penstock.cli.group", attribute="app", summary="List, describe, move and delete groups of consumers."
     ),
     "queue": Entry(
-        module="penstock.cli.queue", attribute="app", summary="Make queues, and look after their dead letters."
+        module="penstock.cli.queue",
+        attribute="app",
+        summary="Make queues, see how far their groups have come, and intervene.",
     ),
     "txn": Entry(
         module="penstock.cli.txn",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.client.connection import Connection
+from penstock.client.connection import REQUEST_SECONDS_MAX, Connection
 from penstock.client.failures import failure, failure_of
 from penstock.client.groups import Place
 from penstock.client.library import kafka
@@ -71,6 +71,28 @@ class GroupReader:
         for message in messages:
             if self.assigned and (message.topic(), message.partition()) in self.assigned:
                 self._consumer.store_offsets(message)
+
+    def committed(self, place: Place) -> tuple[int | None, str]:
+        """The committed offset of an assigned partition, None without one, and the text beside it."""
+        try:
+            [found] = self._consumer.committed([kafka().TopicPartition(*place)], REQUEST_SECONDS_MAX)
+        except kafka().KafkaException as error:
+            raise failure_of(error, f"cannot read the offsets of group {self._group}") from error
+        if found.error is not None:
+            raise failure(found.error, f"cannot read the offsets of group {self._group}")
+        return (found.offset if found.offset >= 0 else None), found.metadata or ""
+
+    def commit(self, offsets: Mapping[Place, tuple[int, str]]) -> None:
+        """Commit these offsets, each with a text beside it, and wait for it."""
+        wanted = [kafka().TopicPartition(*place, offset, note) for place, (offset, note) in offsets.items()]
+        doing = f"cannot commit offsets of group {self._group}"
+        try:
+            done = self._consumer.commit(offsets=wanted, asynchronous=False)
+        except kafka().KafkaException as error:
+            raise failure_of(error, doing) from error
+        for each in done:
+            if each.error is not None:
+                raise failure(each.error, f"{doing}: {each.topic} partition {each.partition}")
 
     def close(self) -> None:
         """Commit, leave the group; raise if the last commit was refused."""

@@ -147,15 +147,19 @@ class Groups:
 
     def committed(self, name: str) -> dict[Place, int]:
         """The committed offset of each partition that has one."""
+        return {place: offset for place, (offset, _) in self.noted(name).items()}
+
+    def noted(self, name: str) -> dict[Place, tuple[int, str]]:
+        """The committed offset of each partition that has one, and the text beside it."""
         wanted = [kafka().ConsumerGroupTopicPartitions(name)]
         doing = f"cannot read the offsets of group {name}"
         found = self._calls.one(doing, self._client.list_consumer_group_offsets, wanted)
-        offsets: dict[Place, int] = {}
+        offsets: dict[Place, tuple[int, str]] = {}
         for each in found.topic_partitions:
             if each.error is not None:
                 raise failure(each.error, doing)
             if each.offset > NO_OFFSET:
-                offsets[each.topic, each.partition] = each.offset
+                offsets[each.topic, each.partition] = each.offset, each.metadata or ""
         return offsets
 
     def commit(self, name: str, offsets: Mapping[Place, int]) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 from penstock.client.connection import CLIENT_ID, REQUEST_SECONDS_MAX, Address, Connection, parse_addresses
 from penstock.client.failures import ClientError, failure
 from penstock.client.library import kafka
 from penstock.wire.api import find_coordinator, metadata
-from penstock.wire.channel import LENGTH, Channel, ProtocolViolation
+from penstock.wire.channel import LENGTH, Channel, Codec, ProtocolViolation
 
 RESPONSE_BYTES_MAX = 64 * 1024 * 1024
 FIND_COORDINATOR_VERSION = 3
@@ -88,7 +88,7 @@ class WireCalls:
         refuse(doing, response.error_code)
         return response.host, response.port
 
-    def of_anyone(self, doing: str, api: ModuleType, version: int, request: Any) -> Any:
+    def of_anyone(self, doing: str, api: Codec, version: int, request: Any) -> Any:
         """The response of the first bootstrap address that responds."""
         failed: ClientError | None = None
         for address in self._bootstrap:
@@ -99,8 +99,8 @@ class WireCalls:
         assert failed is not None, "a bootstrap list is never empty"
         raise failed
 
-    def ask(self, doing: str, address: Address, api: ModuleType, version: int, request: Any) -> Any:
-        """Send one request of a generated API module and return its response."""
+    def ask(self, doing: str, address: Address, api: Codec, version: int, request: Any) -> Any:
+        """Send one request of an API and return its response."""
         try:
             if address not in self._links:
                 sock = socket.create_connection(address, timeout=self._seconds_max)

@@ -193,7 +193,14 @@ SHARE_RECORDS_DELIVERED = counter(
     "penstock_share_records_delivered_total", "Records delivered to members of share groups, each time."
 )
 SHARE_RECORDS_REDELIVERED = counter(
-    "penstock_share_records_redelivered_total", "Of these, those that had been delivered before."
+    "penstock_share_records_redelivered_total", "Of the records delivered, those that had been before."
+)
+SHARE_RECORDS_EXPIRED = counter(
+    "penstock_share_records_expired_total",
+    "Of the records delivered, those whose lock expired before an acknowledgement.",
+)
+SHARE_ACQUISITION_WAIT_SECONDS = histogram(
+    "penstock_share_acquisition_wait_seconds", "How long the ShareFetch requests that got records waited for them."
 )
 SHARE_DEAD_LETTERS = counter("penstock_share_dead_letters_total", "Records copied to topics of dead letters.")
 SHARE_START_SECONDS = gauge(

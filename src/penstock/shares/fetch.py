@@ -22,6 +22,7 @@ from penstock.model.generated_errors import KafkaStorageError, OffsetOutOfRange
 from penstock.model.ids import Offset
 from penstock.model.timers import Timer, Timers
 from penstock.model.turns import Turns
+from penstock.observe.histogram import Histogram
 from penstock.partition.results import Fetched
 from penstock.shares.batches import ReadBatches
 from penstock.shares.leader import LedSharePartition, LedSharePartitions
@@ -77,6 +78,7 @@ class ShareFetchJob:
         "_member",
         "_records_left",
         "_timer",
+        "_waits_since_ms",
         "_warming",
         "_woken",
         "results",
@@ -104,6 +106,8 @@ class ShareFetchJob:
         self._led: dict[SharedPartition, LedSharePartition] = {}
         self._completed: Callable[[], None] | None = None
         self._timer: Timer | None = None
+        self._waits_since_ms: int | None = None
+        """Since when it waits; None for one that does not."""
         self._warming: Future[None] | None = None
         self._add(partitions)
 
@@ -228,7 +232,9 @@ class ShareFetchJob:
                 records = batches.cut(acquired[0].first, acquired[-1].last)
                 self.results[key] = Shared(records, acquired)
                 self._bytes_left -= len(records)
-                self._has_acquired = True
+                if not self._has_acquired:
+                    self._has_acquired = True
+                    self._fetches.count_wait(self._waits_since_ms)
                 return sum(each.last + 1 - each.first for each in acquired)
             again = led.next_offset(self._member)
             if again is None or again == offset:
@@ -252,6 +258,7 @@ class ShareFetchJob:
     def wait(self, wait_ms: float, completed: Callable[[], None]) -> None:
         """Call back when there is something to respond, or the time is up. `cancel` ends the wait without it."""
         self._completed = completed
+        self._waits_since_ms = self._fetches.led.now_ms()
         self._fetches.waiting += 1
         self._timer = self._fetches.timers.after_ms(wait_ms, self._time_is_up)
         for led in self._led.values():
@@ -324,7 +331,7 @@ def warm_all(cold: list[FileSlice]) -> None:
 class ShareFetches:
     """The fetches of members over all share partitions of this broker."""
 
-    __slots__ = ("led", "loop", "threads", "timers", "waiting")
+    __slots__ = ("acquisition_wait", "led", "loop", "threads", "timers", "waiting")
 
     def __init__(self, *, led: LedSharePartitions, timers: Timers, threads: Executor, loop: AbstractEventLoop) -> None:
         self.led = led
@@ -333,6 +340,11 @@ class ShareFetches:
         self.loop = loop
         self.waiting = 0
         """Number of requests that wait."""
+        self.acquisition_wait = Histogram()
+        """How long the requests that acquired something had waited for it."""
+
+    def count_wait(self, since_ms: int | None) -> None:
+        self.acquisition_wait.add(0 if since_ms is None else (self.led.now_ms() - since_ms) * 1_000)
 
     def begin(
         self, group: str, member: str, partitions: Sequence[SharedPartition], limits: ShareFetchLimits

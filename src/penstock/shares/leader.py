@@ -366,6 +366,7 @@ class LedSharePartition:
 
     def _write_failed(self, share: SharePartition, write: Write, error: Exception) -> None:
         share.write_failed(write)
+        self._owner.count_expired(share)
         seen = as_client_sees(error)
         self._owner.log.debug(
             "share_state_unwritten", group=self.group, partition=str(self.replica.tp), reason=str(error)
@@ -466,6 +467,7 @@ class LedSharePartition:
         if share is None or self.gone is not None:
             return
         if share.expire(self._owner.now_ms()):
+            self._owner.count_expired(share)
             self._write()
             self.wake()
         self._plan_expiry(share)
@@ -574,6 +576,8 @@ class LedSharePartitions:
         """Records handed out since the broker was started."""
         self.redelivered = 0
         """Those of them that had been handed out before."""
+        self.expired = 0
+        """Those of them whose lock expired."""
 
     def __len__(self) -> int:
         return sum(map(len, self._led.values()))
@@ -589,6 +593,11 @@ class LedSharePartitions:
             self.delivered += many
             if each.deliveries > 1:
                 self.redelivered += many
+
+    def count_expired(self, share: SharePartition) -> None:
+        """Count the records whose lock has expired since the last call."""
+        self.expired += share.locks_expired
+        share.locks_expired = 0
 
     def of_group(self, group: str) -> list[LedSharePartition]:
         """The share partitions of a group."""

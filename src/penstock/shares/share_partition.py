@@ -234,6 +234,7 @@ class SharePartition:
         "_wall_ahead_ms",
         "_writing",
         "limits",
+        "locks_expired",
         "start",
         "state_epoch",
     )
@@ -259,6 +260,8 @@ class SharePartition:
         """Heap of (end of the backoff, first offset, last offset) of what is WAITING."""
         self.limits = limits
         self.state_epoch = state.state_epoch
+        self.locks_expired = 0
+        """Offsets that were released because their lock expired, since their leader counted them."""
         self.start: int = start
         self._state = bytearray()
         self._deliveries = bytearray()
@@ -825,6 +828,7 @@ class SharePartition:
 
     def _expired(self, a: int, b: int, deadline_ms: int) -> None:
         """Release offsets whose lock expired at a time."""
+        self.locks_expired += b - a
         self._unhold(a, b)
         for c, d, deliveries in _runs(self._deliveries, a, b):
             state = self._released_state(deliveries)

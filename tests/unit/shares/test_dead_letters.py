@@ -96,6 +96,8 @@ async def test_a_record_that_is_delivered_too_often_is_a_dead_letter_whether_rel
         (b"value 1", b"2"),
     ]
     assert {origin(each)["message"] for each in letters(made)} == {EXCEEDED.encode()}
+    assert (made.led.delivered, made.led.redelivered, made.led.expired) == (4, 2, 1), "for the metrics"
+    assert made.dead_letters.copied == 2
     assert made.coordinator.start == 2
     assert made.fetch() == []
 

@@ -294,6 +294,8 @@ def test_a_fetch_waits_for_the_least_number_of_bytes_until_its_time_is_up() -> N
     assert not waiting
     broker.rig.loop.pass_ms(40)
     assert acquired(waiting[0]) == [(0, 0, 1)]
+    waits = broker.fetches.acquisition_wait
+    assert (waits.count, waits.sum_seconds) == (1, pytest.approx(WAIT_MS / 1_000, abs=0.02))
     waiting = (second := broker.member("second")).fetch(min_bytes=130)
     broker.produce(b"b")
     broker.rig.loop.run()

@@ -7,6 +7,7 @@ from functools import partial
 
 from penstock.metadata.image import MetadataImage
 from penstock.model.deferred import Deferred, Eventual, after
+from penstock.model.errors import BrokerError
 from penstock.model.ids import BrokerId, Offset, TopicPartition
 from penstock.partition.replicas import Replicas
 from penstock.replication.peers import Peers, PeerUnavailable, Purpose
@@ -48,8 +49,12 @@ class LatestOffsets:
             if leader != self._broker_id:
                 by_leader.setdefault(leader, []).append(tp)
                 continue
-            replica = self._replicas.used(tp)
-            if replica is not None and replica.is_leader:
+            try:
+                # No request may have used the partition yet, since it was created or the broker was started.
+                replica = self._replicas.get(tp.topic, tp.partition)
+            except BrokerError:
+                continue
+            if replica.is_leader:
                 found[tp] = replica.offsets.high_watermark
         asked = [
             self._ask(leader, wanted, found) for leader, wanted in by_leader.items() if self._image.is_live(leader)
