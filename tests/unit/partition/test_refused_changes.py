@@ -155,10 +155,15 @@ def test_a_log_whose_removal_was_refused_serves_the_replica_that_is_added_again(
     rig.change(before, away)
     rig.disk.faults.clear()
     rig.change(away, two_partitions(leader=2, epoch=5, replicas=(2, 1)))
+    replica = rig.replica()
 
+    rig.replicas.fence()
+    rig.loop.pass_ms(2 * RETRY_MS)
+    assert not replica.follows
+    rig.replicas.unfence()
     rig.loop.pass_ms(2 * RETRY_MS)
 
-    replica = rig.replica()
+    assert len(rig.timers) == 0
     assert replica.follows
     assert replica.log.log_end == 1
     assert rig.store.get(ORDERS) is replica.log
