@@ -215,7 +215,7 @@ def make_parts(ground: Ground, controller: Controller, metadata: MetadataStore) 
     peers = make_peers(ground, timers, tasks)
     requests = ControllerRequests(controller)
     client = make_controller_client(ground, controller, peers, requests)
-    replicas = make_replicas(ground, loop, turns, flushes)
+    replicas = make_replicas(ground, loop, turns, timers, flushes)
     controller.ask_log_ends = make_log_ends(ground, replicas, peers).ask
     internal_topics = InternalTopics(
         controller=client,
@@ -322,7 +322,9 @@ def request_timeout_ms(ground: Ground) -> Callable[[], int]:
     return lambda: ground.settings().request_timeout_ms
 
 
-def make_replicas(ground: Ground, loop: asyncio.AbstractEventLoop, turns: Turns, flushes: GroupCommit) -> Replicas:
+def make_replicas(
+    ground: Ground, loop: asyncio.AbstractEventLoop, turns: Turns, timers: Timers, flushes: GroupCommit
+) -> Replicas:
     config = ground.settings()
     cluster = ClusterPort()
     cluster.broker_epoch_of = ground.catalog.image.live_epoch
@@ -335,6 +337,7 @@ def make_replicas(ground: Ground, loop: asyncio.AbstractEventLoop, turns: Turns,
         notifier=WatcherNotifier(loop.call_soon, turns),
         flushes=flushes,
         threads=ground.threads,
+        timers=timers,
         log=ground.log.bind(part="runtime"),
         is_deleted=ground.catalog.image.deletions.__contains__,
         deleted_names=lambda: {found.name for found in ground.catalog.image.deletions.values()},

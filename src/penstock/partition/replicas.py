@@ -33,6 +33,7 @@ from penstock.model.ids import (
 )
 from penstock.model.removals import CopyStart, Removals
 from penstock.model.threads import Threads
+from penstock.model.timers import Timers
 from penstock.model.topic import PartitionState, TopicState
 from penstock.observe.log import Logger
 from penstock.partition import role as roles
@@ -43,6 +44,7 @@ from penstock.partition.offsets import Offsets
 from penstock.partition.producer_replay import Replayed, replay_producers
 from penstock.partition.producers import ProducerTable
 from penstock.partition.redirect import Drain
+from penstock.partition.refused_changes import RefusedChanges
 from penstock.partition.replica import Replica
 from penstock.partition.role import Offline
 from penstock.partition.validation import RecordCheck, ValidationRules
@@ -80,6 +82,7 @@ class Replicas:
         "_names",
         "_notifier",
         "_record_check",
+        "_refused",
         "_replayed",
         "_settings",
         "_store",
@@ -100,6 +103,7 @@ class Replicas:
         notifier: WatcherNotifier,
         flushes: GroupCommit,
         threads: Threads,
+        timers: Timers,
         log: Logger,
         is_deleted: Callable[[TopicId], bool] = lambda _: False,
         deleted_names: Callable[[], Collection[str]] = tuple,
@@ -143,6 +147,7 @@ class Replicas:
         self._damaged: dict[TopicPartition, LeaderEpoch] = {}
         """Replicas of several whose logs are damaged, with the last leader epoch in which they served or fetched: they
         are repaired when no record counts on them."""
+        self._refused = RefusedChanges(timers, self._follow_again)
         self._closed = False
 
     # Finding
@@ -568,10 +573,7 @@ class Replicas:
         """
         whole = all(directory.offline is None for directory in self._store.all_directories)
         for topic in topics:
-            try:
-                self._adopt(topic, created=whole)
-            except KafkaStorageError as error:
-                self._log.error("metadata_not_followed", topic=topic.name, reason=str(error))
+            self._adopt(topic, created=whole)
         self._store.settle_restored()
         self._dismiss_unknown()
         if not self._fenced:
@@ -595,6 +597,7 @@ class Replicas:
                     self._dismiss(log)
             except KafkaStorageError as error:
                 self._log.error("log_without_topic", partition=str(log.tp), path=log.path, reason=str(error))
+                self._try_again(log.tp)
 
     def _flush_found(self) -> None:
         """Flush the records found after a crash in logs with `flush=group`, whose readers see only flushed records."""
@@ -630,27 +633,30 @@ class Replicas:
         for index in partitions:
             if self._broker_id in topic.partitions[index].replicas:
                 tp = TopicPartition(topic.name, index)
-                log = self._own_log(tp, topic)
-                if log is not None:
-                    log.config = config
-                    log.replicated = len(topic.partitions[index].replicas) > 1
-                    if log.is_lost:
-                        # Offline from here on, also after the next start; requests for it fail with the reason.
-                        with suppress(KafkaStorageError):
-                            log.open()
-                elif created:
-                    self._create_log(tp, topic, config).replicated = len(topic.partitions[index].replicas) > 1
+                try:
+                    self._settle_log(tp, topic, config, created=created)
+                except KafkaStorageError as error:
+                    self._not_followed(tp, error)
+
+    def _settle_log(self, tp: TopicPartition, topic: TopicState, config: TopicConfig, *, created: bool) -> None:
+        log = self._own_log(tp, topic)
+        if log is None and created:
+            log = self._create_log(tp, topic, config)
+        if log is None:
+            return
+        log.config = config
+        log.replicated = len(topic.partitions[tp.partition].replicas) > 1
+        if log.is_lost:
+            # Offline from here on, also after the next start; requests for it fail with the reason.
+            with suppress(KafkaStorageError):
+                log.open()
 
     def apply(self, delta: ImageDelta) -> None:
         """Apply a metadata change: topics created, deleted, grown or reconfigured, leaders changed."""
         changed: list[TopicPartition] = []
         self.views.follow(delta.views)
         for change in delta.topics:
-            try:
-                self._apply_topic(change, changed)
-            except KafkaStorageError as error:
-                # The directory has logged its own fault; apply the changes of the other topics.
-                self._log.error("metadata_not_followed", topic=named(change), reason=str(error))
+            self._apply_topic(change, changed)
         self._report(changed)
         if delta.brokers:
             # A broker that is gone holds no records, so that deletions no longer wait for it.
@@ -681,7 +687,13 @@ class Replicas:
             self._settle(after, range(known, len(after.partitions)), created=True)
             for was, decided in zip(before.partitions, after.partitions, strict=False):
                 if decided != was:
-                    self._follow(after, was, decided, changed)
+                    tp = TopicPartition(after.name, decided.index)
+                    try:
+                        self._follow(after, was, decided, changed)
+                    except KafkaStorageError as error:
+                        # Its role may have changed before.
+                        changed.append(tp)
+                        self._not_followed(tp, error)
         for decided in after.partitions[known:]:
             if self._broker_id in decided.replicas:
                 changed.append(TopicPartition(after.name, decided.index))
@@ -697,9 +709,56 @@ class Replicas:
         except DamagedReplica:
             self._repair_damaged(tp)
         except BrokerError as error:
-            self._log.error("follower_not_opened", partition=str(tp), reason=str(error))
+            tell = self._log.debug if tp in self._refused else self._log.error
+            tell("follower_not_opened", partition=str(tp), reason=str(error))
             self.cluster.on_resigned(tp)
+            if isinstance(error, KafkaStorageError):
+                self._try_again(tp)
         return None
+
+    # What a log directory refuses for a while
+
+    def _not_followed(self, tp: TopicPartition, error: KafkaStorageError) -> None:
+        """Report that a partition is not as the metadata wants it; others, also of its topic, are not concerned."""
+        tell = self._log.debug if tp in self._refused else self._log.error
+        tell("metadata_not_followed", partition=str(tp), reason=str(error))
+        self._try_again(tp)
+
+    def _try_again(self, tp: TopicPartition) -> None:
+        """Follow the metadata in a partition again later, unless only a restart of the broker helps."""
+        log = self._store.get(tp)
+        directories = self._store.all_directories if log is None else (log.directory,)
+        if all(each.offline is None for each in directories) and (log is None or log.offline is None):
+            self._refused.add(tp)
+
+    def _follow_again(self, tp: TopicPartition) -> None:
+        """Do what the metadata wants of a partition now; it may have changed since that was refused."""
+        if self._fenced:
+            self._refused.add(tp)
+            return
+        try:
+            followed = self._catch_up(tp)
+        except KafkaStorageError as error:
+            self._not_followed(tp, error)
+        else:
+            if followed:
+                self._report([tp])
+
+    def _catch_up(self, tp: TopicPartition) -> bool:
+        """Whether a partition has another role now."""
+        log = self._store.get(tp)
+        if log is not None and not self._is_held(log):
+            self._dismiss(log)
+        topic, decided, replica = self._topics.get(tp.topic), self._decided(tp), self.used(tp)
+        if topic is None or decided is None:
+            return False
+        if self._broker_id in decided.replicas:
+            if replica is not None:
+                return self._assume(replica, decided)
+            return self._open_follower(topic, decided) is not None
+        if self._store.get(tp) is not None:
+            self._leave(tp)
+        return False
 
     def fence(self) -> None:
         """Lead and follow nothing, because the broker's registration is gone or not admitted yet."""
@@ -797,6 +856,7 @@ class Replicas:
                     self._leave(log.tp)
             except KafkaStorageError as error:
                 self._log.error("replica_not_removed", partition=str(log.tp), path=log.path, reason=str(error))
+                self._try_again(log.tp)
 
     def truncate(self, cuts: Mapping[TopicPartition, Offset]) -> None:
         """Truncate the logs of partitions that this broker follows, and their producers. Blocks on the disk."""
@@ -868,7 +928,11 @@ class Replicas:
         self._topics.pop(topic.name, None)
         self._names.pop(topic.topic_id, None)
         for index in range(len(topic.partitions)):
-            self._drop(TopicPartition(topic.name, index), UnknownTopicOrPartition())
+            tp = TopicPartition(topic.name, index)
+            try:
+                self._drop(tp, UnknownTopicOrPartition())
+            except KafkaStorageError as error:
+                self._not_followed(tp, error)
         self._live.pop(topic.name, None)
         self._ghosts.pop(topic.name, None)
 
@@ -908,6 +972,7 @@ class Replicas:
     def close(self) -> None:
         """Stop serving, and hand each log the state that its next opening needs. No log is opened any more."""
         self._closed = True
+        self._refused.close()
         for replica in list(self.live()):
             if not replica.is_offline:
                 replica.note_committed()
@@ -931,8 +996,3 @@ def result_of(outcome: Replayed | Exception) -> Replayed:
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
-
-
-def named(change: TopicChange) -> str:
-    topic = change.after if change.after is not None else change.before
-    return topic.name if topic is not None else ""

@@ -533,7 +533,7 @@ class LogStore:
     def restore(self, tp: TopicPartition, topic_id: TopicId, config: LogSettings) -> Log | None:
         """Restore a topic's log if it was set aside. Call `settle_restored` after the last one."""
         assert tp not in self._logs, f"{tp} exists"
-        found = self._strays.pop((topic_id, tp.partition), None)
+        found = self._strays.get((topic_id, tp.partition))
         if found is None:
             return None
         directory, stray = found
@@ -542,6 +542,7 @@ class LogStore:
             path = set_aside.restore(self._disk, stray, tp)
         except OSError as error:
             raise directory.failed(error, f"restoring {tp}") from error
+        del self._strays[topic_id, tp.partition]
         log = Log(
             PartitionDirectory(tp, topic_id, directory, path, entry_synced=stray.stop is Stop.CLEAN),
             config,

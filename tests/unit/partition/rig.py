@@ -164,6 +164,7 @@ class Rig:
             notifier=self.notifier,
             flushes=self.flushes,
             threads=self.threads,
+            timers=self.timers,
             log=self.notes,
             is_deleted={topic.topic_id for topic in deleted}.__contains__,
             deleted_names=lambda: {topic.name for topic in deleted},

@@ -1,4 +1,4 @@
-"""Bad days of simulated clusters that no seed draws: a leader whose log rots, and a broker that is up alone."""
+"""Bad days of simulated clusters that seeds hardly draw: rot, a full disk in a reassignment, a broker that is alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from tests.unit.replication.test_isr import followers
 from tests.unit.replication.test_replicated_writes import ORDERS, create, ends, isr_of, leader_of, write
 
 from penstock.model.generated_errors import InvalidReplicationFactor
+from penstock.testing.mem_disk import CAPACITY_BYTES
+from penstock.wire.api import alter_partition_reassignments as reassignments
 from penstock.wire.api import create_topics
 
 SEGMENT_BYTES = 1 << 20
@@ -77,5 +79,36 @@ def test_a_broker_that_is_up_alone_creates_topics_that_it_can_hold() -> None:
             await cluster.brokers[other].ready()
         await cluster.until(lambda: isr_of(cluster, ORDERS) == {1, 2, 3})
         assert await attempt(cluster, "wide", 3) == 0
+
+    SimCluster().run(story)
+
+
+def test_a_replica_that_comes_back_to_a_full_disk_completes_its_reassignment_once_there_is_room() -> None:
+    async def reassign(cluster: SimCluster, replicas: list[int]) -> None:
+        wanted = reassignments.ReassignablePartition(partition_index=0, replicas=replicas)
+        topics = [reassignments.ReassignableTopic(name="orders", partitions=[wanted])]
+        response = await cluster.ask(cluster.controller, reassignments, 1, reassignments.Request(topics=topics))
+        assert response.responses[0].partitions[0].error_code == 0
+
+    async def story(cluster: SimCluster) -> None:
+        await create(cluster)
+        assert await write(cluster, ORDERS) == 0
+        moved = followers(cluster)[0]
+        broker, others = cluster.brokers[moved], sorted({1, 2, 3} - {moved})
+        # The marks of its log are on the disk when the log is deleted, and have to be lowered for the next one.
+        await cluster.parts(moved).maintenance.checkpoint()
+        await reassign(cluster, others)
+        await cluster.until(lambda: broker.log.counts["replica_removed"] > 0)
+
+        files = broker.disk.files
+        files.capacity_bytes = files.used_bytes()
+        await reassign(cluster, [*others, moved])
+        await cluster.until(lambda: broker.log.counts["metadata_not_followed"] > 0)
+        assert isr_of(cluster, ORDERS) == set(others)
+        assert await write(cluster, ORDERS) == 0
+
+        files.capacity_bytes = CAPACITY_BYTES
+        await cluster.until(lambda: isr_of(cluster, ORDERS) == {1, 2, 3})
+        assert set(ends(cluster, ORDERS)) == {2}
 
     SimCluster().run(story)
