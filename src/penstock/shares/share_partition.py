@@ -517,12 +517,14 @@ class SharePartition:
             self.learn(base, keys)
             if position > self.end:
                 break
+        # What was not read is not sent either, though it may be in the window since it was released.
+        until = min(position, self.end)
         taken, _ = self._acquire_again(
             member,
             begin,
-            self.end,
+            until,
             now_ms,
-            batch_records=max(self.end - begin, 1),
+            batch_records=max(until - begin, 1),
             records_max=most,
             is_first=True,
         )
