@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from struct import Struct
 from typing import NamedTuple
 
@@ -34,8 +34,12 @@ from penstock.shares.persister import (
     ARCHIVED,
     ARCHIVING,
     AVAILABLE,
+    FINAL,
+    JOINED_FROM,
     SharePartitionState,
     StateBatch,
+    check_batches,
+    finished_joined,
 )
 
 # States of the column beyond those of the persister: a change that is being written.
@@ -54,9 +58,6 @@ ENDING_OF = {
     AVAILABLE: RELEASING,
 }
 """The state of an offset while its next state is being written."""
-
-FINAL = (ACKNOWLEDGED, ARCHIVED)
-"""States that no offset leaves."""
 
 # How a member acknowledges.
 GAP = 0
@@ -84,6 +85,9 @@ DELIVERIES_MAX = 255
 """What a byte can count; the limit of deliveries is far below."""
 
 THROTTLED_DELIVERIES_MIN = 2
+STALE_DEADLINES_MAX = 100
+"""Deadlines of locks that are gone or were renewed, beyond one for each lock, until they are removed."""
+
 LOCK_BYTES = 4
 LOCK_IDS = 1 << 32
 
@@ -287,6 +291,7 @@ class SharePartition:
 
     def _load(self, batches: Sequence[StateBatch], now_ms: int) -> None:
         """Fill the window; what lies between the batches is AVAILABLE, and was not handed out as far as is known."""
+        check_batches(batches, self.start)
         if batches:
             length = batches[-1].last + 1 - self.start
             self._extend(length, AVAILABLE, 0)
@@ -635,8 +640,15 @@ class SharePartition:
         deadline_ms = now_ms + self.limits.lock_ms
         lock = self._locks[lock_id] = Lock(lock_id, member, deadline_ms, first, last, held)
         self._of_member.setdefault(member, set()).add(lock_id)
-        heappush(self._deadlines, (deadline_ms, lock_id))
+        self._plan(lock)
         return lock
+
+    def _plan(self, lock: Lock) -> None:
+        """Note when a lock expires."""
+        heappush(self._deadlines, (lock.deadline_ms, lock.id))
+        if len(self._deadlines) > 2 * len(self._locks) + STALE_DEADLINES_MAX:
+            self._deadlines = [(each.deadline_ms, each.id) for each in self._locks.values() if not each.expired]
+            heapify(self._deadlines)
 
     def _unhold(self, a: int, b: int) -> None:
         """The locks of a range hold these offsets no more."""
@@ -723,7 +735,7 @@ class SharePartition:
         if whole[:2] == (a, b) and whole[2].held == b - a:
             lock = whole[2]
             lock.deadline_ms = now_ms + self.limits.lock_ms
-            heappush(self._deadlines, (lock.deadline_ms, lock.id))
+            self._plan(lock)
             return
         self._unhold(a, b)
         self._held += b - a
@@ -868,18 +880,21 @@ class SharePartition:
         passed = 0 if found is None else found.end()
         start = self.start + passed
         changes, self._queue = self._queue, []
-        batches = self._everything(start) if self._rewrite else _batches(changes, start, self._wall_ahead_ms)
+        batches = self._everything(changes, start) if self._rewrite else _batches(changes, start, self._wall_ahead_ms)
         self._rewrite = False
         count = self._finished + self._ending - passed
         self._writing = Write(Offset(start), count, batches, changes)
         return self._writing
 
-    def _everything(self, start: int) -> list[StateBatch]:
+    def _everything(self, changes: list[Change], start: int) -> list[StateBatch]:
         """The whole window as the coordinator has to know it; a delivery in flight does not count."""
-        batches: list[StateBatch] = []
+        # Only the changes say until when what is being released will wait.
+        batches = _batches(
+            [each for each in changes if each.pending and each.state == AVAILABLE], start, self._wall_ahead_ms
+        )
         waits = sorted((first, last, until_ms) for until_ms, first, last in self._waits)
         for first, last, state, deliveries in self.ranges():
-            if last < start:
+            if last < start or state == RELEASING:
                 continue
             if state == WAITING:
                 batches += (
@@ -891,7 +906,8 @@ class SharePartition:
             known, counted = WRITTEN_AS[state], deliveries - (state == ACQUIRED)
             if known != AVAILABLE or counted:
                 batches.append(StateBatch(max(first, start), last, known, counted))
-        return batches
+        batches.sort()
+        return finished_joined(batches) if len(batches) >= JOINED_FROM else batches
 
     def written(self, write: Write) -> None:
         """The write is committed: what it changes applies."""

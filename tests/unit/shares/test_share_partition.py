@@ -7,7 +7,15 @@ import pytest
 from penstock.model.generated_errors import InvalidRecordState, InvalidRequest
 from penstock.model.ids import Offset
 from penstock.shares import share_partition
-from penstock.shares.persister import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, SharePartitionState, StateBatch
+from penstock.shares.persister import (
+    ACKNOWLEDGED,
+    ACQUIRED,
+    ARCHIVED,
+    AVAILABLE,
+    JOINED_FROM,
+    SharePartitionState,
+    StateBatch,
+)
 from penstock.shares.share_partition import (
     ACCEPT,
     GAP,
@@ -434,4 +442,34 @@ def test_a_write_after_one_that_failed_says_again_how_long_records_wait() -> Non
     begun = share.begin_write()
 
     assert begun is not None
-    assert next((each.first, each.last, each.not_before_ms) for each in begun.batches) == (0, 0, 10)
+    assert [(each.first, each.last, each.not_before_ms) for each in begun.batches] == [(0, 0, 10), (1, 1, 15)]
+
+
+def test_what_is_finished_in_turns_of_two_kinds_is_written_again_as_one_range() -> None:
+    share = partition(limits=LIMITS._replace(unfinished_max=2 * JOINED_FROM))
+    acquire(share, "m", (0, JOINED_FROM))
+    types = [ACCEPT, REJECT] * (JOINED_FROM // 2)
+    share.acknowledge("m", [Acknowledged(1, JOINED_FROM, types)], 0)
+    fail(share)
+    share.acknowledge("m", [Acknowledged(1, JOINED_FROM, types)], 0)
+
+    assert write(share) == (0, JOINED_FROM, [(1, JOINED_FROM, ARCHIVED, 1)])
+
+
+def test_renewing_a_lock_often_costs_no_memory() -> None:
+    share = partition()
+    acquire(share, "m", (0, 0))
+    for now_ms in range(1000):
+        acknowledge(share, "m", 0, 0, RENEW, now_ms=now_ms)
+
+    assert len(share._deadlines) < 200
+    assert share.next_deadline_ms() == 999 + LIMITS.lock_ms
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [StateBatch(0, 1 << 40, ACKNOWLEDGED, 1), StateBatch(5, 3, ACKNOWLEDGED, 1), StateBatch(0, 5, ACQUIRED, 1)],
+)
+def test_a_state_that_no_leader_has_written_is_not_loaded(batch: StateBatch) -> None:
+    with pytest.raises(ValueError, match=str(batch.first)):
+        partition(0, batch)
