@@ -70,6 +70,19 @@ def test_what_could_not_begin_is_tried_again_with_the_next_heartbeat(rig: ShareR
     assert assigned(rig.beat("m1", 0, "a")) == {0, 1, 2, 3}
 
 
+def test_a_view_begins_nothing_and_costs_no_records() -> None:
+    rig = ShareRig(view=2, a=1)
+    accepted(rig.beat("m", 0, "a", "view"))
+    rig.answer()
+    assert rig.parts("m") == {0}
+    written = len(rig.log)
+
+    assert rig.parts("m", "view") == set()
+    assert (rig.asked, len(rig.log)) == ([], written)
+    rig.beat("m", -1)
+    assert altered(rig, 0, topic="view").partitions == {}
+
+
 def test_a_share_coordinator_without_an_answer_is_asked_again_after_the_retry_interval() -> None:
     rig = ShareRig(settings={"group.share.initialize.retry.interval.ms": "20000"})
     rig.beat("m1", 0, "a")

@@ -275,13 +275,16 @@ class ShareGroup:
     # Share partitions that begin
 
     def _begin_shares(self, names: Iterable[str], epoch: int, draft: Draft) -> None:
-        """Let the partitions of subscribed topics begin that have not, or whose beginning took too long."""
+        """Let the partitions of subscribed topics begin that have not, or whose beginning took too long.
+
+        Those of a view never do: its records are its parent's, and no leader could keep books about what it hides.
+        """
         partitions = self.state.partitions
         retry_ms = self._settings.broker.group_share_initialize_retry_interval_ms
         wanted: dict[TopicId, NamedPartitions] = {}
         for name in names:
             topic_id, count = self._topics.topic_id(name), self._topics.partition_count(name)
-            if topic_id is None or not count:
+            if topic_id is None or not count or self._topics.is_view(name):
                 continue
             begun = partitions.initialized.get(topic_id)
             if begun is not None and len(begun.partitions) >= count:
@@ -336,7 +339,7 @@ class ShareGroup:
         topics: dict[str, TopicId] = {}
         for name, partitions in command.partitions:
             topic_id, count = self._topics.topic_id(name), self._topics.partition_count(name)
-            if topic_id is None or count is None:
+            if topic_id is None or count is None or self._topics.is_view(name):
                 continue
             topics[name] = topic_id
             found = frozenset(index for index in partitions if 0 <= index < count)
