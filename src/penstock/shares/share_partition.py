@@ -85,6 +85,9 @@ DELIVERIES_MAX = 255
 """What a byte can count; the limit of deliveries is far below."""
 
 THROTTLED_DELIVERIES_MIN = 2
+LEADING_MAX = 1_000
+"""Batches at the beginning of what was read that are looked at for one with records."""
+
 STALE_DEADLINES_MAX = 100
 """Deadlines of locks that are gone or were renewed, beyond one for each lock, until they are removed."""
 
@@ -114,6 +117,8 @@ class ReadBatch(NamedTuple):
     """Whether its time to live is over; a part of a batch may be."""
     keys: Sequence[int] = ()
     """For a group that is ordered by key, a hash of the key of each offset; 0 where there is none."""
+    is_empty: bool = False
+    """Whether it has no record for an application: a control batch, or one whose records were all removed."""
 
 
 class Acquired(NamedTuple):
@@ -453,7 +458,7 @@ class SharePartition:
         new_first = new_end = -1
         """The new range that is being collected."""
         position = max(fetch_offset, self.start)
-        for base, last, is_aborted, is_expired, _ in batches:
+        for base, last, is_aborted, is_expired, *_ in self._without_lone(batches, records_max, exact=records_exact):
             if count >= records_max:
                 break
             if new_first >= 0 and (is_aborted or is_expired):
@@ -503,18 +508,40 @@ class SharePartition:
             self._hold(member, taken, now_ms)
         return taken
 
+    def _without_lone(self, batches: Iterable[ReadBatch], records_max: int, *, exact: bool) -> Iterator[ReadBatch]:
+        """The batches; those without records at the beginning pass for expired, unless records go out with them.
+
+        librdkafka acknowledges them as gaps only beside records, and would hold them until their lock expires.
+        """
+        leading: list[ReadBatch] = []
+        empty = 0
+        rest = iter(batches)
+        first = None
+        for each in rest:
+            if len(leading) == LEADING_MAX or not (each.is_empty or each.is_aborted or each.is_expired):
+                first = each
+                break
+            leading.append(each)
+            empty += each.last + 1 - each.base if each.is_empty else 0
+        if empty and (first is None or first.is_empty or exact or empty >= records_max or leading[0].base < self.end):
+            leading = [each._replace(is_expired=each.is_expired or each.is_empty) for each in leading]
+        yield from leading
+        if first is not None:
+            yield first
+        yield from rest
+
     def _acquire_by_key(
         self, member: str, batches: Iterable[ReadBatch], *, fetch_offset: int, most: int, now_ms: int
     ) -> list[Acquired]:
         """Take what was read into the window, with its keys, and hand out of it what the order allows."""
         position = begin = max(fetch_offset, self.start)
-        for base, last, is_aborted, is_expired, keys in batches:
+        for base, last, is_aborted, is_expired, keys, is_empty in batches:
             if base > position and not self._skip(position, base):
                 break
             first = max(base, self.start)
             position = last + 1
-            if is_aborted or is_expired:
-                if not self._skip(first, position, is_written=is_expired):
+            if is_aborted or is_expired or is_empty:
+                if not self._skip(first, position, is_written=is_expired or is_empty):
                     break
                 continue
             if position > self.end:
@@ -587,7 +614,8 @@ class SharePartition:
     def _skip(self, first: int, until: int, *, is_written: bool = False) -> bool:
         """Archive offsets that are not to be handed out; False where the window would become too long.
 
-        A next leader that reads the log skips them too, unless that is by the clock: then it `is_written`.
+        A next leader that reads the log skips them too, unless that is by the clock: then it `is_written`, as is what
+        may be all that is left of a partition.
         """
         window_end = self.end
         for c, d in self._available(first, min(until, window_end)):

@@ -322,6 +322,25 @@ def test_batches_of_aborted_transactions_are_archived_and_the_rest_is_acquired()
     assert share.start == share.end == 20
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_batches_without_records_are_handed_out_only_beside_records(exact: bool) -> None:
+    share = partition()
+    empty = [ReadBatch(0, 4, is_empty=True), ReadBatch(5, 5, is_empty=True)]
+
+    def read(*batches: ReadBatch) -> list[Acquired]:
+        return share.acquire(
+            "m", batches, fetch_offset=share.end, records_max=8, records_exact=exact, batch_size=0, now_ms=0
+        )
+
+    # A client that gets no record of a response may acknowledge none of its offsets.
+    assert read(*empty) == []
+    assert write(share) == (6, 0, [])
+    beside = read(ReadBatch(6, 6, is_empty=True), ReadBatch(7, 7), ReadBatch(8, 8, is_empty=True))
+    assert beside == [Acquired(7 if exact else 6, 8, 1)]
+    # With the first of them the member would have all that it asked for.
+    assert read(ReadBatch(9, 16, is_empty=True), ReadBatch(17, 17)) == [Acquired(17, 17, 1)]
+
+
 def test_a_moved_log_start_forgets_what_is_gone_and_lets_its_holder_acknowledge_it() -> None:
     share = partition()
     acquire(share, "a", (0, 9))
