@@ -192,6 +192,20 @@ def test_topics_that_grow_are_assigned_and_deleted_ones_are_forgotten(rig: Share
     assert [list(each.partitions) for each in rig.asked] == [[again]], "a topic created again begins anew"
 
 
+def test_partitions_that_are_taken_out_are_given_back_and_go_on_when_they_return(rig: ShareRig) -> None:
+    rig.change_topics(a=4)
+    rig.joined("m")
+    assert rig.parts("m") == {0, 1, 2, 3}
+
+    rig.change_topics(a=2)
+
+    assert rig.parts("m") == {0, 1}
+    assert rig.group().offset_partitions() == {topic_id("a"): frozenset({0, 1})}
+    rig.change_topics(a=4)
+    assert rig.parts("m") == {0, 1, 2, 3}
+    assert rig.asked == [], "their state is kept"
+
+
 def test_another_subscription_moves_the_member(rig: ShareRig) -> None:
     rig.change_topics(b=3)
     epoch = rig.joined("m1").member_epoch

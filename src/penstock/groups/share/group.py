@@ -210,7 +210,8 @@ class ShareGroup:
             for topic_id, partitions in target.items():
                 assigned.setdefault(topic_id, set()).update(partitions)
         for topic_id, (name, partitions) in state.partitions.initialized.items():
-            if name in state.readers and partitions.symmetric_difference(assigned.get(topic_id, ())):
+            shown = self._shown(name, partitions)
+            if name in state.readers and shown.symmetric_difference(assigned.get(topic_id, ())):
                 return True
         self._level_with = (state.assignment.epoch, state.partitions)
         return False
@@ -224,11 +225,7 @@ class ShareGroup:
         if state.assignment.epoch >= epoch or computed_ms <= draft.now_ms < computed_ms + interval_ms:
             return last
         members = {**state.members, member.member_id: member}
-        assignable = {
-            topic_id: found.partitions
-            for topic_id, found in state.partitions.initialized.items()
-            if self._topics.topic_name(topic_id) is not None
-        }
+        assignable = self.offset_partitions()
         ids = {
             found.name: topic_id for topic_id, found in state.partitions.initialized.items() if topic_id in assignable
         }
@@ -408,12 +405,17 @@ class ShareGroup:
         return [name for topic_id in ids if (name := self._topics.topic_name(topic_id)) is not None]
 
     def offset_partitions(self) -> Mapping[TopicId, frozenset[int]]:
-        """The share partitions that have begun, of topics that exist."""
+        """The share partitions that have begun, of partitions that exist."""
         return {
-            topic_id: found.partitions
+            topic_id: self._shown(found.name, found.partitions)
             for topic_id, found in self.state.partitions.initialized.items()
             if self._topics.topic_name(topic_id) is not None
         }
+
+    def _shown(self, name: str, partitions: frozenset[int]) -> frozenset[int]:
+        """Without those that were taken out of their topic: they go on from their state when they are brought back."""
+        count = self._topics.partition_count(name) or 0
+        return partitions if len(partitions) <= count else frozenset(index for index in partitions if index < count)
 
     # Members that go
 
