@@ -28,9 +28,10 @@ def test_a_queue_is_worked_on_its_dead_letters_are_shown_and_sent_back(cli: Cli)
     queue, group = fresh_name("jobs"), fresh_name("workers")
     made = cli.json("queue", "create", queue, "--group", group, "--partitions", "1", "--deliveries", "2")
     dead = made["dlq"]
+    cli.out("config", "set", "topic", queue, "dedupe.window.records=1000")
     # Each in a batch of its own: of one batch all are handed out together, and use an attempt.
     for value in ("good", "bad"):
-        cli.out("produce", queue, "-k", "c7", "-H", "source=shop", "-v", value)
+        cli.out("produce", queue, "-k", "c7", "-H", "source=shop", "-H", f"penstock-msg-id={value}", "-v", value)
 
     assert taken(cli, queue, group, "-n", "1", "--release") == ["good"]
     assert taken(cli, queue, group, "-n", "1") == ["good"]
@@ -52,7 +53,8 @@ def test_a_queue_is_worked_on_its_dead_letters_are_shown_and_sent_back(cli: Cli)
     again = cli.json_lines("consume", queue, "--share", group, "-n", "1", "--reject")
     assert [each["value"] for each in again] == ["bad"]
     headers = {each["name"]: each["value"] for each in again[0]["headers"]}
-    assert headers == {"source": "shop", "penstock-redriven": "1"}
+    # With the id that it had before, the topic would have taken it for a repetition.
+    assert headers == {"source": "shop", "penstock-msg-id": "bad/redriven-1", "penstock-redriven": "1"}
 
     wait_until(lambda: cli.json("queue", "dlq", "list")[0]["letters"] == 2, what="the second dead letter")
     left = cli.json("queue", "dlq", "redrive", dead, "--yes", "--redrives-max", "1")

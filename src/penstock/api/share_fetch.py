@@ -4,7 +4,8 @@ A ShareFetch may carry acknowledgements: they are taken before it reads, and its
 names the partitions that gave something or failed, those that the request acknowledged, and new ones of the session.
 
 Deliberate differences from Kafka: a fetch of an unknown topic fails in that topic, not as a whole; a client over its
-fetch quota gets what it has acquired, and is throttled after it.
+fetch quota gets what it has acquired, and is throttled after it; batches without records, as control batches, are
+handed out only beside records, else finished by the leader.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from penstock.client.records import Header, Record
 
 PREFIX = "__dlq.errors."
+MESSAGE_ID = "penstock-msg-id"
 REDRIVEN = "penstock-redriven"
 """Header of a record that came back from the dead letters: how often."""
 
@@ -49,11 +50,18 @@ class DeadLetter:
         return self.record.key is not None or self.record.value is not None
 
     def headers_back(self) -> tuple[Header, ...]:
-        """The headers with which it goes back: its own, and how often it did."""
+        """The headers with which it goes back: its own, and how often it did.
+
+        Its message id gets a suffix: with the same id, a topic with `dedupe.window.records` would remove it as a
+        repetition of the record that died.
+        """
+        times = b"%d" % (self.redriven + 1)
         own = tuple(
-            (name, value) for name, value in self.record.headers if not name.startswith(PREFIX) and name != REDRIVEN
+            (name, value + b"/redriven-" + times if name == MESSAGE_ID and value is not None else value)
+            for name, value in self.record.headers
+            if not name.startswith(PREFIX) and name != REDRIVEN
         )
-        return (*own, (REDRIVEN, b"%d" % (self.redriven + 1)))
+        return (*own, (REDRIVEN, times))
 
 
 NOTE_BYTES_MAX = 4_000

@@ -19,6 +19,9 @@ class ImageTopics:
         found = self._image.shown(topic)
         return None if found is None else found.shown_count
 
+    def is_view(self, topic: str) -> bool:
+        return topic in self._image.views
+
     def topic_id(self, topic: str) -> TopicId | None:
         found = self._image.shown(topic)
         return None if found is None else found.topic_id

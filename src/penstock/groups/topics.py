@@ -13,6 +13,10 @@ class TopicsView(Protocol):
         """The number of partitions of a topic, or None if it does not exist."""
         ...
 
+    def is_view(self, topic: str) -> bool:
+        """Whether this is a filtered view, which has no log of its own."""
+        ...
+
     def topic_id(self, topic: str) -> TopicId | None:
         """The id of the topic that has this name now."""
         ...

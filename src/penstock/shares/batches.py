@@ -13,6 +13,10 @@ WINDOW_BYTES = 4096
 """Bytes read at once where batches are small; of larger ones only the header is read."""
 
 
+RECORD_COUNT = 12
+"""The number of records in an unpacked header."""
+
+
 class ReadBatches:
     """Whole batches in a slice that is in memory: what they hold, and the part of the slice with some of them."""
 
@@ -46,9 +50,9 @@ class ReadBatches:
                 skipped = any(
                     txn.producer_id == producer_id and txn.first_offset <= base <= txn.last_offset for txn in aborted
                 )
-                yield ReadBatch(base, last, skipped)
+                yield ReadBatch(base, last, skipped, is_empty=not header[RECORD_COUNT])
             else:
-                yield ReadBatch(base, last)
+                yield ReadBatch(base, last, is_empty=not header[RECORD_COUNT] or bool(attributes & CONTROL_FLAG))
 
     def _read(self, position: int, size: int) -> bytes:
         records = self._records

@@ -299,8 +299,8 @@ class LedSharePartition:
             self._plan_expiry(share)
             self._owner.count(acquired)
             self._note_start(share, is_new=was_idle)
-        if has_ttl:
-            # What has expired.
+        if share.has_unwritten:
+            # What has expired, and batches without records.
             self._write()
         return acquired
 

@@ -7,7 +7,7 @@ by the state epoch, which altering the group's offsets raises.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.model.deferred import Deferred
@@ -21,6 +21,19 @@ ARCHIVING = 3
 """On its way to the dead letters: not handed out again, and not final yet."""
 
 ARCHIVED = 4
+
+FINAL = (ACKNOWLEDGED, ARCHIVED)
+"""States that no offset leaves."""
+
+WRITTEN = (AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED)
+"""States that are written."""
+
+JOINED_FROM = 2_000
+"""With so many ranges, adjacent finished ones become one, so that a snapshot stays far below the largest record."""
+
+LOADED_SPAN_MAX = 16 * 1024 * 1024
+"""Offsets from the start to the end of a state that is loaded: far more than a leader hands out, which is bounded by
+its window and the size of one batch."""
 
 UNINITIALIZED_OFFSET = Offset(-1)
 """The start of a share partition that has not been read yet: its leader applies `share.auto.offset.reset`."""
@@ -40,6 +53,34 @@ class StateBatch(NamedTuple):
     not_before_ms: int = 0
     """When a released record may be handed out again; 0 for at once. Tagged field 10000 on the wire and on disk, and
     left out there if it is 0, so that Kafka reads what has none."""
+
+
+def check_batches(batches: Sequence[StateBatch], start_offset: int) -> None:
+    """Raise a ValueError for ranges that no leader writes, and that none could load.
+
+    A start offset of -1 is unknown.
+    """
+    for first, last, state, deliveries, _ in batches:
+        if not (0 <= first <= last and state in WRITTEN and deliveries >= 0):
+            raise ValueError(f"no range of a share partition: {first} to {last}, {state}, {deliveries} deliveries")
+        if start_offset >= 0 and last - start_offset >= LOADED_SPAN_MAX:
+            raise ValueError(f"range {first} to {last} is too far from the start {start_offset}")
+
+
+def finished_joined(batches: Iterable[StateBatch]) -> list[StateBatch]:
+    """The ranges with adjacent finished ones as one: how each was finished, and after how many deliveries, is lost.
+
+    Without this there could be a range for each record behind one that is never finished.
+    """
+    joined: list[StateBatch] = []
+    for each in batches:
+        before = joined[-1] if joined else None
+        if before is not None and before.state in FINAL and each.state in FINAL and before.last + 1 == each.first:
+            state = each.state if each.state == before.state else ARCHIVED
+            joined[-1] = StateBatch(before.first, each.last, state, max(before.deliveries, each.deliveries))
+        else:
+            joined.append(each)
+    return joined
 
 
 class SharePartitionState(NamedTuple):

@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from struct import Struct
 from typing import NamedTuple
 
@@ -34,8 +34,12 @@ from penstock.shares.persister import (
     ARCHIVED,
     ARCHIVING,
     AVAILABLE,
+    FINAL,
+    JOINED_FROM,
     SharePartitionState,
     StateBatch,
+    check_batches,
+    finished_joined,
 )
 
 # States of the column beyond those of the persister: a change that is being written.
@@ -54,9 +58,6 @@ ENDING_OF = {
     AVAILABLE: RELEASING,
 }
 """The state of an offset while its next state is being written."""
-
-FINAL = (ACKNOWLEDGED, ARCHIVED)
-"""States that no offset leaves."""
 
 # How a member acknowledges.
 GAP = 0
@@ -84,6 +85,12 @@ DELIVERIES_MAX = 255
 """What a byte can count; the limit of deliveries is far below."""
 
 THROTTLED_DELIVERIES_MIN = 2
+LEADING_MAX = 1_000
+"""Batches at the beginning of what was read that are looked at for one with records."""
+
+STALE_DEADLINES_MAX = 100
+"""Deadlines of locks that are gone or were renewed, beyond one for each lock, until they are removed."""
+
 LOCK_BYTES = 4
 LOCK_IDS = 1 << 32
 
@@ -110,6 +117,8 @@ class ReadBatch(NamedTuple):
     """Whether its time to live is over; a part of a batch may be."""
     keys: Sequence[int] = ()
     """For a group that is ordered by key, a hash of the key of each offset; 0 where there is none."""
+    is_empty: bool = False
+    """Whether it has no record for an application: a control batch, or one whose records were all removed."""
 
 
 class Acquired(NamedTuple):
@@ -290,6 +299,7 @@ class SharePartition:
 
     def _load(self, batches: Sequence[StateBatch], now_ms: int) -> None:
         """Fill the window; what lies between the batches is AVAILABLE, and was not handed out as far as is known."""
+        check_batches(batches, self.start)
         if batches:
             length = batches[-1].last + 1 - self.start
             self._extend(length, AVAILABLE, 0)
@@ -451,7 +461,7 @@ class SharePartition:
         new_first = new_end = -1
         """The new range that is being collected."""
         position = max(fetch_offset, self.start)
-        for base, last, is_aborted, is_expired, _ in batches:
+        for base, last, is_aborted, is_expired, *_ in self._without_lone(batches, records_max, exact=records_exact):
             if count >= records_max:
                 break
             if new_first >= 0 and (is_aborted or is_expired):
@@ -501,18 +511,40 @@ class SharePartition:
             self._hold(member, taken, now_ms)
         return taken
 
+    def _without_lone(self, batches: Iterable[ReadBatch], records_max: int, *, exact: bool) -> Iterator[ReadBatch]:
+        """The batches; those without records at the beginning pass for expired, unless records go out with them.
+
+        librdkafka acknowledges them as gaps only beside records, and would hold them until their lock expires.
+        """
+        leading: list[ReadBatch] = []
+        empty = 0
+        rest = iter(batches)
+        first = None
+        for each in rest:
+            if len(leading) == LEADING_MAX or not (each.is_empty or each.is_aborted or each.is_expired):
+                first = each
+                break
+            leading.append(each)
+            empty += each.last + 1 - each.base if each.is_empty else 0
+        if empty and (first is None or first.is_empty or exact or empty >= records_max or leading[0].base < self.end):
+            leading = [each._replace(is_expired=each.is_expired or each.is_empty) for each in leading]
+        yield from leading
+        if first is not None:
+            yield first
+        yield from rest
+
     def _acquire_by_key(
         self, member: str, batches: Iterable[ReadBatch], *, fetch_offset: int, most: int, now_ms: int
     ) -> list[Acquired]:
         """Take what was read into the window, with its keys, and hand out of it what the order allows."""
         position = begin = max(fetch_offset, self.start)
-        for base, last, is_aborted, is_expired, keys in batches:
+        for base, last, is_aborted, is_expired, keys, is_empty in batches:
             if base > position and not self._skip(position, base):
                 break
             first = max(base, self.start)
             position = last + 1
-            if is_aborted or is_expired:
-                if not self._skip(first, position, is_written=is_expired):
+            if is_aborted or is_expired or is_empty:
+                if not self._skip(first, position, is_written=is_expired or is_empty):
                     break
                 continue
             if position > self.end:
@@ -520,12 +552,14 @@ class SharePartition:
             self.learn(base, keys)
             if position > self.end:
                 break
+        # What was not read is not sent either, though it may be in the window since it was released.
+        until = min(position, self.end)
         taken, _ = self._acquire_again(
             member,
             begin,
-            self.end,
+            until,
             now_ms,
-            batch_records=max(self.end - begin, 1),
+            batch_records=max(until - begin, 1),
             records_max=most,
             is_first=True,
         )
@@ -583,7 +617,8 @@ class SharePartition:
     def _skip(self, first: int, until: int, *, is_written: bool = False) -> bool:
         """Archive offsets that are not to be handed out; False where the window would become too long.
 
-        A next leader that reads the log skips them too, unless that is by the clock: then it `is_written`.
+        A next leader that reads the log skips them too, unless that is by the clock: then it `is_written`, as is what
+        may be all that is left of a partition.
         """
         window_end = self.end
         for c, d in self._available(first, min(until, window_end)):
@@ -636,8 +671,15 @@ class SharePartition:
         deadline_ms = now_ms + self.limits.lock_ms
         lock = self._locks[lock_id] = Lock(lock_id, member, deadline_ms, first, last, held)
         self._of_member.setdefault(member, set()).add(lock_id)
-        heappush(self._deadlines, (deadline_ms, lock_id))
+        self._plan(lock)
         return lock
+
+    def _plan(self, lock: Lock) -> None:
+        """Note when a lock expires."""
+        heappush(self._deadlines, (lock.deadline_ms, lock.id))
+        if len(self._deadlines) > 2 * len(self._locks) + STALE_DEADLINES_MAX:
+            self._deadlines = [(each.deadline_ms, each.id) for each in self._locks.values() if not each.expired]
+            heapify(self._deadlines)
 
     def _unhold(self, a: int, b: int) -> None:
         """The locks of a range hold these offsets no more."""
@@ -724,7 +766,7 @@ class SharePartition:
         if whole[:2] == (a, b) and whole[2].held == b - a:
             lock = whole[2]
             lock.deadline_ms = now_ms + self.limits.lock_ms
-            heappush(self._deadlines, (lock.deadline_ms, lock.id))
+            self._plan(lock)
             return
         self._unhold(a, b)
         self._held += b - a
@@ -870,18 +912,21 @@ class SharePartition:
         passed = 0 if found is None else found.end()
         start = self.start + passed
         changes, self._queue = self._queue, []
-        batches = self._everything(start) if self._rewrite else _batches(changes, start, self._wall_ahead_ms)
+        batches = self._everything(changes, start) if self._rewrite else _batches(changes, start, self._wall_ahead_ms)
         self._rewrite = False
         count = self._finished + self._ending - passed
         self._writing = Write(Offset(start), count, batches, changes)
         return self._writing
 
-    def _everything(self, start: int) -> list[StateBatch]:
+    def _everything(self, changes: list[Change], start: int) -> list[StateBatch]:
         """The whole window as the coordinator has to know it; a delivery in flight does not count."""
-        batches: list[StateBatch] = []
+        # Only the changes say until when what is being released will wait.
+        batches = _batches(
+            [each for each in changes if each.pending and each.state == AVAILABLE], start, self._wall_ahead_ms
+        )
         waits = sorted((first, last, until_ms) for until_ms, first, last in self._waits)
         for first, last, state, deliveries in self.ranges():
-            if last < start:
+            if last < start or state == RELEASING:
                 continue
             if state == WAITING:
                 batches += (
@@ -893,7 +938,8 @@ class SharePartition:
             known, counted = WRITTEN_AS[state], deliveries - (state == ACQUIRED)
             if known != AVAILABLE or counted:
                 batches.append(StateBatch(max(first, start), last, known, counted))
-        return batches
+        batches.sort()
+        return finished_joined(batches) if len(batches) >= JOINED_FROM else batches
 
     def written(self, write: Write) -> None:
         """The write is committed: what it changes applies."""

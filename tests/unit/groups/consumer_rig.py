@@ -38,6 +38,9 @@ class Topics:
     def partition_count(self, topic: str) -> int | None:
         return self.counts.get(topic)
 
+    def is_view(self, topic: str) -> bool:
+        return topic.startswith("view")
+
     def topic_id(self, topic: str) -> TopicId | None:
         return topic_id(topic, self.generations.get(topic, 0)) if topic in self.counts else None
 

@@ -57,6 +57,9 @@ class Topics:
     def partition_count(self, topic: str) -> int | None:
         return self.count if topic in self.ids else None
 
+    def is_view(self, topic: str) -> bool:
+        return topic.startswith("view")
+
     def topic_id(self, topic: str) -> TopicId | None:
         return self.ids.get(topic)
 

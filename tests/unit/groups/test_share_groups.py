@@ -70,6 +70,19 @@ def test_what_could_not_begin_is_tried_again_with_the_next_heartbeat(rig: ShareR
     assert assigned(rig.beat("m1", 0, "a")) == {0, 1, 2, 3}
 
 
+def test_a_view_begins_nothing_and_costs_no_records() -> None:
+    rig = ShareRig(view=2, a=1)
+    accepted(rig.beat("m", 0, "a", "view"))
+    rig.answer()
+    assert rig.parts("m") == {0}
+    written = len(rig.log)
+
+    assert rig.parts("m", "view") == set()
+    assert (rig.asked, len(rig.log)) == ([], written)
+    rig.beat("m", -1)
+    assert altered(rig, 0, topic="view").partitions == {}
+
+
 def test_a_share_coordinator_without_an_answer_is_asked_again_after_the_retry_interval() -> None:
     rig = ShareRig(settings={"group.share.initialize.retry.interval.ms": "20000"})
     rig.beat("m1", 0, "a")
@@ -177,6 +190,20 @@ def test_topics_that_grow_are_assigned_and_deleted_ones_are_forgotten(rig: Share
     again = topic_id("b", 1)
     rig.beat("m1", 0, "a", "b")
     assert [list(each.partitions) for each in rig.asked] == [[again]], "a topic created again begins anew"
+
+
+def test_partitions_that_are_taken_out_are_given_back_and_go_on_when_they_return(rig: ShareRig) -> None:
+    rig.change_topics(a=4)
+    rig.joined("m")
+    assert rig.parts("m") == {0, 1, 2, 3}
+
+    rig.change_topics(a=2)
+
+    assert rig.parts("m") == {0, 1}
+    assert rig.group().offset_partitions() == {topic_id("a"): frozenset({0, 1})}
+    rig.change_topics(a=4)
+    assert rig.parts("m") == {0, 1, 2, 3}
+    assert rig.asked == [], "their state is kept"
 
 
 def test_another_subscription_moves_the_member(rig: ShareRig) -> None:

@@ -114,13 +114,15 @@ class Leader:
     def share(self, topic: str = "orders", partition: int = 0) -> LedSharePartition:
         return self.led.get(GROUP, SharedPartition(self.rig.replica(topic, partition).topic_id, partition))
 
-    def fetch(self, member: str = "m", *, topic: str = "orders", records_max: int = 500) -> list[tuple[int, int, int]]:
+    def fetch(
+        self, member: str = "m", *, topic: str = "orders", records_max: int = 500, bytes_max: int = 1 << 20
+    ) -> list[tuple[int, int, int]]:
         """What a member acquires now."""
         led = self.share(topic)
         offset = led.next_offset()
         if offset is None:
             return []
-        fetched = led.replica.read(offset, 1 << 20, at_least_one=True)
+        fetched = led.replica.read(offset, bytes_max, at_least_one=True)
         batches = ReadBatches(fetched.records, None)
         taken = led.acquire(member, batches, offset, records_max=records_max, records_exact=True, batch_size=0)
         return [tuple(each) for each in taken]

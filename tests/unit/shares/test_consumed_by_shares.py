@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
+
 import pytest
-from tests.unit.partition.rig import batch, topic, values
+from tests.unit.partition.rig import NOW_MS, batch, topic, values
 from tests.unit.shares.share_leader_rig import GROUP, Leader, runs
 
 from penstock.model.deferred import Deferred
 from penstock.model.generated_errors import TopicAuthorizationFailed
 from penstock.shares.sessions import SharedPartition
 from penstock.shares.share_partition import ACCEPT, REJECT
+from penstock.wire.records import Record, build_batch
 
 CONSUMED = {"cleanup.policy": "consume", "consume.group": GROUP}
 
@@ -62,3 +66,25 @@ async def test_topics_without_the_policy_keep_what_a_group_has_finished() -> Non
 
     assert made.coordinator.start == 1
     assert values(made.rig.replica()) == [b"a"]
+
+
+@pytest.mark.parametrize("order", ["none", "key"])
+def test_repeated_messages_at_the_end_are_finished_without_a_member(order: str) -> None:
+    async def story() -> None:
+        configs = {**CONSUMED, "dedupe.window.records": "100"}
+        made = Leader(topic(configs=configs), settings={"share.order": order})
+        replica = made.rig.replica()
+        message = Record(0, NOW_MS, b"k", b"v", (("penstock-msg-id", b"1"),))
+        taken = []
+        for _ in range(2):
+            appended = replica.append(memoryview(build_batch([message])), NOW_MS)
+            if isinstance(appended, Coroutine):
+                await appended
+            taken += made.fetch()
+            if not made.coordinator.writes:
+                made.say(ACCEPT, 0)
+
+        assert taken == [(0, 0, 1)]
+        assert made.coordinator.start == replica.offsets.log_start == 2
+
+    asyncio.run(story())

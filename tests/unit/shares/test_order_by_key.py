@@ -141,3 +141,15 @@ async def test_a_new_leader_knows_the_key_of_a_record_that_waits_before_those_it
     assert offsets(made.fetch("two")) == [2]
     await made.pass_ms(1_020)
     assert offsets(made.fetch("two")) == [0, 1]
+
+
+@runs
+async def test_a_member_gets_no_more_of_what_was_released_than_was_read_for_it() -> None:
+    made = leader([b"a", b"b"], [b"c", b"d"], [b"e", b"f"])
+    assert offsets(made.fetch("one")) == [0, 1, 2, 3, 4, 5]
+    made.say(RELEASE, 0, 5, member="one")
+
+    # Each read gives one batch: the rest of the log is in another segment, or beyond the bytes asked for.
+    assert offsets(made.fetch("two", bytes_max=1)) == [0, 1]
+    assert offsets(made.fetch("one", bytes_max=1)) == [2, 3]
+    assert offsets(made.fetch("two")) == [4, 5]

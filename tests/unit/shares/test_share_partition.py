@@ -7,7 +7,15 @@ import pytest
 from penstock.model.generated_errors import InvalidRecordState, InvalidRequest
 from penstock.model.ids import Offset
 from penstock.shares import share_partition
-from penstock.shares.persister import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, SharePartitionState, StateBatch
+from penstock.shares.persister import (
+    ACKNOWLEDGED,
+    ACQUIRED,
+    ARCHIVED,
+    AVAILABLE,
+    JOINED_FROM,
+    SharePartitionState,
+    StateBatch,
+)
 from penstock.shares.share_partition import (
     ACCEPT,
     GAP,
@@ -314,6 +322,25 @@ def test_batches_of_aborted_transactions_are_archived_and_the_rest_is_acquired()
     assert share.start == share.end == 20
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_batches_without_records_are_handed_out_only_beside_records(exact: bool) -> None:
+    share = partition()
+    empty = [ReadBatch(0, 4, is_empty=True), ReadBatch(5, 5, is_empty=True)]
+
+    def read(*batches: ReadBatch) -> list[Acquired]:
+        return share.acquire(
+            "m", batches, fetch_offset=share.end, records_max=8, records_exact=exact, batch_size=0, now_ms=0
+        )
+
+    # A client that gets no record of a response may acknowledge none of its offsets.
+    assert read(*empty) == []
+    assert write(share) == (6, 0, [])
+    beside = read(ReadBatch(6, 6, is_empty=True), ReadBatch(7, 7), ReadBatch(8, 8, is_empty=True))
+    assert beside == [Acquired(7 if exact else 6, 8, 1)]
+    # With the first of them the member would have all that it asked for.
+    assert read(ReadBatch(9, 16, is_empty=True), ReadBatch(17, 17)) == [Acquired(17, 17, 1)]
+
+
 def test_a_moved_log_start_forgets_what_is_gone_and_lets_its_holder_acknowledge_it() -> None:
     share = partition()
     acquire(share, "a", (0, 9))
@@ -434,4 +461,34 @@ def test_a_write_after_one_that_failed_says_again_how_long_records_wait() -> Non
     begun = share.begin_write()
 
     assert begun is not None
-    assert next((each.first, each.last, each.not_before_ms) for each in begun.batches) == (0, 0, 10)
+    assert [(each.first, each.last, each.not_before_ms) for each in begun.batches] == [(0, 0, 10), (1, 1, 15)]
+
+
+def test_what_is_finished_in_turns_of_two_kinds_is_written_again_as_one_range() -> None:
+    share = partition(limits=LIMITS._replace(unfinished_max=2 * JOINED_FROM))
+    acquire(share, "m", (0, JOINED_FROM))
+    types = [ACCEPT, REJECT] * (JOINED_FROM // 2)
+    share.acknowledge("m", [Acknowledged(1, JOINED_FROM, types)], 0)
+    fail(share)
+    share.acknowledge("m", [Acknowledged(1, JOINED_FROM, types)], 0)
+
+    assert write(share) == (0, JOINED_FROM, [(1, JOINED_FROM, ARCHIVED, 1)])
+
+
+def test_renewing_a_lock_often_costs_no_memory() -> None:
+    share = partition()
+    acquire(share, "m", (0, 0))
+    for now_ms in range(1000):
+        acknowledge(share, "m", 0, 0, RENEW, now_ms=now_ms)
+
+    assert len(share._deadlines) < 200
+    assert share.next_deadline_ms() == 999 + LIMITS.lock_ms
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [StateBatch(0, 1 << 40, ACKNOWLEDGED, 1), StateBatch(5, 3, ACKNOWLEDGED, 1), StateBatch(0, 5, ACQUIRED, 1)],
+)
+def test_a_state_that_no_leader_has_written_is_not_loaded(batch: StateBatch) -> None:
+    with pytest.raises(ValueError, match=str(batch.first)):
+        partition(0, batch)

@@ -16,7 +16,7 @@ from penstock.model.generated_errors import (
     NotCoordinator,
     UnknownTopicOrPartition,
 )
-from penstock.shares.persister import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
+from penstock.shares.persister import ACKNOWLEDGED, ARCHIVED, AVAILABLE, JOINED_FROM, StateBatch
 from penstock.shares.state.batches import StateBatches, rank
 from penstock.shares.state.commands import ReadState
 from penstock.wire.share_records import ShareKey
@@ -106,6 +106,25 @@ def test_altering_offsets_keeps_older_leaders_fenced(rig: StateRig) -> None:
     assert rig.read_refused(leader=5) is FencedLeaderEpoch
 
 
+@pytest.mark.parametrize(
+    "batch",
+    [
+        StateBatch(-1, 5, ACKNOWLEDGED, 1),
+        StateBatch(5, 4, ACKNOWLEDGED, 1),
+        StateBatch(0, 5, 1, 1),
+        StateBatch(0, 5, 9, 1),
+        StateBatch(0, 5, ACKNOWLEDGED, -1),
+        StateBatch(0, 1 << 40, ACKNOWLEDGED, 1),
+        StateBatch(1 << 40, 1 << 40, ACKNOWLEDGED, 1),
+    ],
+)
+def test_ranges_that_no_leader_could_load_are_refused(rig: StateRig, batch: StateBatch) -> None:
+    rig.initialize(start=0)
+
+    assert rig.write_refused(batch) is InvalidRequest
+    assert rig.read().batches == ()
+
+
 def test_a_deleted_partition_is_unknown_and_can_begin_again(rig: StateRig) -> None:
     rig.initialize(epoch=9)
     rig.write(acked(0, 5), epoch=9, start=0)
@@ -185,6 +204,17 @@ def test_the_time_before_which_a_record_is_not_handed_out_survives(rig: StateRig
 
 
 # Merging
+
+
+def test_what_is_finished_behind_an_unfinished_record_stays_small_however_it_was_finished() -> None:
+    merged = StateBatches()
+    for at in range(1, 20_001):
+        merged.combine([StateBatch(at, at, ACKNOWLEDGED if at % 3 else ARCHIVED, 1 + at % 2)], 0)
+    merged.combine([StateBatch(0, 0, AVAILABLE, 1)], 0)
+
+    assert len(merged) <= JOINED_FROM
+    finished = {offset for offset, (state, *_) in of_offsets(list(merged)).items() if state != AVAILABLE}
+    assert finished == set(range(1, 20_001))
 
 
 def of_offsets(batches: Iterator[StateBatch] | list[StateBatch]) -> dict[int, tuple[int, ...]]:

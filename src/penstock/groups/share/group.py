@@ -210,7 +210,8 @@ class ShareGroup:
             for topic_id, partitions in target.items():
                 assigned.setdefault(topic_id, set()).update(partitions)
         for topic_id, (name, partitions) in state.partitions.initialized.items():
-            if name in state.readers and partitions.symmetric_difference(assigned.get(topic_id, ())):
+            shown = self._shown(name, partitions)
+            if name in state.readers and shown.symmetric_difference(assigned.get(topic_id, ())):
                 return True
         self._level_with = (state.assignment.epoch, state.partitions)
         return False
@@ -224,11 +225,7 @@ class ShareGroup:
         if state.assignment.epoch >= epoch or computed_ms <= draft.now_ms < computed_ms + interval_ms:
             return last
         members = {**state.members, member.member_id: member}
-        assignable = {
-            topic_id: found.partitions
-            for topic_id, found in state.partitions.initialized.items()
-            if self._topics.topic_name(topic_id) is not None
-        }
+        assignable = self.offset_partitions()
         ids = {
             found.name: topic_id for topic_id, found in state.partitions.initialized.items() if topic_id in assignable
         }
@@ -275,13 +272,16 @@ class ShareGroup:
     # Share partitions that begin
 
     def _begin_shares(self, names: Iterable[str], epoch: int, draft: Draft) -> None:
-        """Let the partitions of subscribed topics begin that have not, or whose beginning took too long."""
+        """Let the partitions of subscribed topics begin that have not, or whose beginning took too long.
+
+        Those of a view never do: its records are its parent's, and no leader could keep books about what it hides.
+        """
         partitions = self.state.partitions
         retry_ms = self._settings.broker.group_share_initialize_retry_interval_ms
         wanted: dict[TopicId, NamedPartitions] = {}
         for name in names:
             topic_id, count = self._topics.topic_id(name), self._topics.partition_count(name)
-            if topic_id is None or not count:
+            if topic_id is None or not count or self._topics.is_view(name):
                 continue
             begun = partitions.initialized.get(topic_id)
             if begun is not None and len(begun.partitions) >= count:
@@ -336,7 +336,7 @@ class ShareGroup:
         topics: dict[str, TopicId] = {}
         for name, partitions in command.partitions:
             topic_id, count = self._topics.topic_id(name), self._topics.partition_count(name)
-            if topic_id is None or count is None:
+            if topic_id is None or count is None or self._topics.is_view(name):
                 continue
             topics[name] = topic_id
             found = frozenset(index for index in partitions if 0 <= index < count)
@@ -405,12 +405,17 @@ class ShareGroup:
         return [name for topic_id in ids if (name := self._topics.topic_name(topic_id)) is not None]
 
     def offset_partitions(self) -> Mapping[TopicId, frozenset[int]]:
-        """The share partitions that have begun, of topics that exist."""
+        """The share partitions that have begun, of partitions that exist."""
         return {
-            topic_id: found.partitions
+            topic_id: self._shown(found.name, found.partitions)
             for topic_id, found in self.state.partitions.initialized.items()
             if self._topics.topic_name(topic_id) is not None
         }
+
+    def _shown(self, name: str, partitions: frozenset[int]) -> frozenset[int]:
+        """Without those that were taken out of their topic: they go on from their state when they are brought back."""
+        count = self._topics.partition_count(name) or 0
+        return partitions if len(partitions) <= count else frozenset(index for index in partitions if index < count)
 
     # Members that go
 

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
-from penstock.shares.persister import StateBatch
+from penstock.shares.persister import JOINED_FROM, StateBatch, finished_joined
 
 BY_LAST = attrgetter("last")
 
@@ -17,10 +17,11 @@ class StateBatches:
     of order cannot undo a later one.
     """
 
-    __slots__ = ("_ranges",)
+    __slots__ = ("_join_from", "_ranges")
 
     def __init__(self, ranges: Iterable[StateBatch] = ()) -> None:
         self._ranges: list[StateBatch] = []
+        self._join_from = JOINED_FROM
         for each in ranges:
             self.add(each)
 
@@ -32,7 +33,7 @@ class StateBatches:
 
     def copy(self) -> "StateBatches":
         made = StateBatches()
-        made._ranges = self._ranges.copy()
+        made._ranges, made._join_from = self._ranges.copy(), self._join_from
         return made
 
     def combine(self, added: Sequence[StateBatch], start_offset: int) -> None:
@@ -41,6 +42,10 @@ class StateBatches:
             self.add(each)
         if start_offset >= 0:
             self.drop_below(start_offset)
+        if len(self._ranges) >= self._join_from:
+            self._ranges = finished_joined(self._ranges)
+            # Not with every write where little can be joined.
+            self._join_from = max(2 * len(self._ranges), JOINED_FROM)
 
     def add(self, added: StateBatch) -> None:
         """Add one range."""

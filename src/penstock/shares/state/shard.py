@@ -17,7 +17,7 @@ from penstock.model.generated_errors import (
     UnknownTopicOrPartition,
 )
 from penstock.model.ids import TOPIC_ID_ZERO, Offset, TopicId
-from penstock.shares.persister import UNINITIALIZED_OFFSET, UNKNOWN_COUNT
+from penstock.shares.persister import UNINITIALIZED_OFFSET, UNKNOWN_COUNT, check_batches
 from penstock.shares.state.commands import (
     DONE,
     NO_EPOCH,
@@ -181,6 +181,11 @@ class StateShard:
         if command.state_epoch != NO_EPOCH and command.state_epoch < state.state_epoch:
             raise FencedStateEpoch()
         self._check_exists(key)
+        start_offset = state.start_offset if command.start_offset == UNCHANGED else command.start_offset
+        try:
+            check_batches(command.batches, start_offset)
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from error
         if state.updates < self.config.share_coordinator_snapshot_update_records_per_snapshot:
             update = UpdateValue(
                 snapshot_epoch=state.snapshot_epoch,
@@ -191,7 +196,6 @@ class StateShard:
             )
             return Step(events=(StateUpdated(key, update),), responses=(Response(ticket, DONE),))
         batches = state.batches.copy()
-        start_offset = state.start_offset if command.start_offset == UNCHANGED else command.start_offset
         batches.combine(command.batches, start_offset)
         snapshot = state.snapshot(create_ms=now_ms, write_ms=now_ms)._replace(
             start_offset=start_offset,
