@@ -208,13 +208,21 @@ class ViewReader:
         def work(hold: Hold | None) -> float:
             began_s = monotonic()
             data = records.contents() if isinstance(records, FileSlice) else records
-            look.through(data, aborted=aborted, room_bytes=room_bytes, at_least_one=at_least_one, hold=hold)
+            look.through(
+                data,
+                aborted=aborted,
+                room_bytes=room_bytes,
+                at_least_one=at_least_one,
+                hold=hold,
+                is_over=lambda: monotonic() - began_s >= LOOK_SECONDS_MAX,
+            )
             return monotonic() - began_s
 
         spending.bytes += len(records)
         seconds = 0.0
         try:
-            is_light = len(records) <= HEAVY_BYTES and (not isinstance(records, FileSlice) or records.resident())
+            light_bytes = HEAVY_BYTES // view.condition.heaviness
+            is_light = len(records) <= light_bytes and (not isinstance(records, FileSlice) or records.resident())
             if is_light:
                 try:
                     seconds = work(None)

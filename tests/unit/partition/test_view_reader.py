@@ -374,3 +374,38 @@ async def test_a_reader_that_leaves_leaves_nothing_behind() -> None:
 
     assert world.rig.fetches.waiting == 0
     assert len(world.rig.timers) == 0
+
+
+@in_a_loop
+async def test_a_slow_filter_stops_within_a_piece_when_its_time_is_up() -> None:
+    seconds = [0.0]
+
+    def monotonic() -> float:
+        seconds[0] += 0.02
+        return seconds[0]
+
+    world = World(monotonic=monotonic, percent=1000.0)
+    for _ in range(40):
+        world.append(b"x" * 1_000)
+
+    _, position = await world.fetch(wait_ms=60_000).read()
+
+    assert 1 <= position <= 6, "all of it is one piece"
+
+
+@in_a_loop
+async def test_a_heavy_filter_is_left_to_a_thread() -> None:
+    """The event loop has no time for a pattern of thousands of steps at each character."""
+    world = World()
+    submitted: list[object] = []
+    submit = world.rig.threads.submit
+    world.rig.threads.submit = lambda *work, **kw: submitted.append(work) or submit(*work, **kw)  # type: ignore
+    world.append(b"x" * 5_000, b"match")
+
+    assert (await world.fetch().read())[0] == [b"match"]
+    assert not submitted, "it is small, and the filter is light"
+
+    world.view(None)
+    world.view("value RLIKE '[^a].{500}z' OR value = 'match'")
+    assert (await world.fetch().read())[0] == [b"match"]
+    assert submitted
