@@ -22,26 +22,8 @@ MEMBER = "\0"
 NAMES = frozenset({"key", "value", "headers", "timestamp", "partition", "offset"})
 
 BEFORE_PARENTHESES = frozenset(
-    [
-        "AND",
-        "OR",
-        "NOT",
-        "XOR",
-        "IN",
-        "IS",
-        "BETWEEN",
-        "LIKE",
-        "ILIKE",
-        "RLIKE",
-        "ESCAPE",
-        "FROM",
-        "DIV",
-        "DISTINCT",
-        "CAST",
-        "TRY_CAST",
-        "MOD",
-    ]
-)
+    {"AND", "OR", "NOT", "XOR", "IN", "IS", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "ESCAPE"}
+) | {*("FROM", "DIV", "DISTINCT", "CAST", "TRY_CAST", "MOD")}
 """Words that a parenthesis may follow, with the names of functions."""
 PUNCTUATION = ("", *"()[]{}<>,.:=!|&^~+-*/%?@#")
 
@@ -119,10 +101,15 @@ class Reader:
         for before, token, following in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
             if token.token_type == types.SEMICOLON:
                 raise FilterError("a filter is one condition, without ';'", self._text, token.start)
-            is_called = following is not None and following.token_type == types.L_PAREN
-            if is_called and token.text[:1] not in PUNCTUATION and token.text.upper() not in known:
-                # sqlglot tries several meanings of some functions, and so takes twice as long for each within another.
-                raise FilterError(not_in_language(token.text), self._text, token.start)
+            if following is not None and token.text[:1] not in PUNCTUATION:
+                # sqlglot tries several meanings of some functions, and of types with brackets, and so takes twice as
+                # long for each within another.
+                if following.token_type == types.L_PAREN and token.text.upper() not in known:
+                    raise FilterError(not_in_language(token.text), self._text, token.start)
+                is_part = token.text.lower() in NAMES or token.token_type in (types.IDENTIFIER, types.STRING)
+                is_member = before is not None and before.token_type == types.DOT
+                if following.token_type == types.L_BRACKET and not is_part and not is_member:
+                    raise FilterError(unknown_name(token.text), self._text, token.start)
             if token.token_type in (types.STRING, types.IDENTIFIER, types.STAR) or not token.text.isidentifier():
                 continue
             if before is not None and before.token_type == types.DOT:
@@ -131,9 +118,6 @@ class Reader:
                 token.text += MEMBER
                 continue
             if token.text.lower() not in NAMES:
-                if following is not None and following.token_type == types.L_BRACKET:
-                    # Such as `int[`, which sqlglot takes for a type first, with the same cost.
-                    raise FilterError(unknown_name(token.text), self._text, token.start)
                 continue
             is_typed = following is not None and following.token_type == types.STRING
             if not (token.text.lower() == "timestamp" and is_typed):

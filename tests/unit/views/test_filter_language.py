@@ -52,6 +52,7 @@ REFUSED = [
     # Of some functions and types sqlglot takes twice as long for each within another: they are refused before.
     ("DATE(DATE(key", 1, 1, "date is not"),
     ("value.a = 1 AND INT[INT[1", 1, 17, "unknown name INT"),
+    ("DOUBLE PRECISION[DOUBLE PRECISION[1", 1, 1, "unknown name DOUBLE"),
     ("ELSE", 1, 1, "no condition"),
     ("NULLABLE<int> = 'a'", 1, 1, "no condition"),
     ("x" * (FILTER_CHARS_MAX + 1), 1, 1, "characters"),
