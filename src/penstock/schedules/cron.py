@@ -36,9 +36,9 @@ def check(expression: str) -> None:
 
 def next_after(expression: str, zone: tzinfo, after_ms: int) -> int | None:
     """The first time of an expression after a time, both in epoch milliseconds; None if there is none in 50 years."""
-    start = EPOCH + timedelta(milliseconds=after_ms)
-    times = CronSim(expression, start.astimezone(zone))
     try:
+        start = EPOCH + timedelta(milliseconds=after_ms)
+        times = CronSim(expression, start.astimezone(zone))
         for _ in range(SAME_TIME_MAX):
             # Local times that occur twice are compared by the first of the two, which may have passed.
             found = (next(times).astimezone(UTC) - EPOCH) // MILLISECOND
