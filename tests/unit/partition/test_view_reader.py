@@ -409,3 +409,27 @@ async def test_a_heavy_filter_is_left_to_a_thread() -> None:
     world.view("value RLIKE '[^a].{500}z' OR value = 'match'")
     assert (await world.fetch().read())[0] == [b"match"]
     assert submitted
+
+
+@in_a_loop
+async def test_a_busy_topic_in_the_same_fetch_does_not_stop_a_view() -> None:
+    """The topic fills each response as far as it may, whichever of the two comes first."""
+    world = World()
+    for _ in range(20):
+        world.append(b"match", b"x" * 150_000)
+
+    for order in ((world.topic.topic_id, VIEW_ID), (VIEW_ID, world.topic.topic_id)):
+        asked = [CachedPartition(each, 0, 0, 1 << 20) for each in order]
+        limits = FetchLimits(bytes_min=1, bytes_max=2 << 20)
+        job = world.rig.fetches.begin(
+            limits, session_id=0, epoch=-1, by_topic_id=True, asked=asked, now_ms=world.rig.clock.ms
+        )
+        job.read()
+        await world.reader.read(job, 500)
+
+        sizes = {
+            partition.topic: len(outcome.records) for partition, outcome in job.results if isinstance(outcome, Fetched)
+        }
+        assert sizes[VIEW_ID] > 0
+        assert sizes[world.topic.topic_id] > 500_000
+        assert sum(sizes.values()) <= 2 << 20
