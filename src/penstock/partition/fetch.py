@@ -291,6 +291,11 @@ class FetchJob:
     # Reading
 
     @property
+    def _bytes_max(self) -> int:
+        """What topics may fill of the response: half of it where there are views, which are looked at after them."""
+        return self._limits.bytes_max // 2 if self._session.has_views else self._limits.bytes_max
+
+    @property
     def is_large(self) -> bool:
         """Whether there are too many partitions for one turn of the loop: `read_in_turns` reads them."""
         return len(self._session.active) > PARTITIONS_AT_ONCE_MAX
@@ -305,10 +310,10 @@ class FetchJob:
         limits = self._limits
         session = self._session
         results: list[PartitionResult] = []
-        bytes_left = limits.bytes_max
         bytes_read = 0
         urgent = False
         for partition in list(session.active.values()):
+            bytes_left = max(0, self._bytes_max - bytes_read)
             try:
                 fetched = self._fetches.look(partition, session, limits, bytes_left, at_least_one=bytes_read == 0)
             except BrokerError as error:
@@ -319,7 +324,6 @@ class FetchJob:
                 results.append((partition, fetched))
                 size = len(fetched.records)
                 bytes_read += size
-                bytes_left = max(0, bytes_left - size)
                 if fetched.is_urgent:
                     urgent = True
         self.results = results
@@ -363,7 +367,7 @@ class FetchJob:
                 partition,
                 self._session,
                 self._limits,
-                max(0, self._limits.bytes_max - self.bytes_read),
+                max(0, self._bytes_max - self.bytes_read),
                 at_least_one=self.bytes_read == 0,
             )
         except BrokerError as error:

@@ -168,7 +168,8 @@ class ViewReader:
                 view.condition, partition.partition, partition.fetch_offset, replica.role.leader_epoch
             )
         while look.at < end_of(watch, limits) and not look.is_full and not spending.is_over:
-            if job.bytes_read >= max(limits.bytes_min, ANSWER_BYTES_ENOUGH):
+            if spending.bytes and job.bytes_read >= max(limits.bytes_min, ANSWER_BYTES_ENOUGH):
+                # One piece is looked at in any case: topics in the same request may always have enough.
                 return
             delay_s = view.throttle.delay_s(self._monotonic(), self._cpu_percent_max())
             if delay_s:
@@ -185,7 +186,11 @@ class ViewReader:
                 from_follower=limits.from_follower,
             )
             at = look.at
-            room_bytes = min(partition.bytes_max, limits.bytes_max, ANSWER_BYTES_MAX) - job.bytes_read + look.size
+            room_bytes = min(
+                partition.bytes_max,
+                limits.bytes_max - job.bytes_read + look.size,
+                ANSWER_BYTES_MAX - passed_bytes(looks) + look.size,
+            )
             await self._look_through(view, look, fetched, room_bytes, job.bytes_read == 0, spending)
             if replica.role.leader_epoch != look.leader_epoch:
                 # The log may have been another's meanwhile.
@@ -208,13 +213,21 @@ class ViewReader:
         def work(hold: Hold | None) -> float:
             began_s = monotonic()
             data = records.contents() if isinstance(records, FileSlice) else records
-            look.through(data, aborted=aborted, room_bytes=room_bytes, at_least_one=at_least_one, hold=hold)
+            look.through(
+                data,
+                aborted=aborted,
+                room_bytes=room_bytes,
+                at_least_one=at_least_one,
+                hold=hold,
+                is_over=lambda: monotonic() - began_s >= LOOK_SECONDS_MAX,
+            )
             return monotonic() - began_s
 
         spending.bytes += len(records)
         seconds = 0.0
         try:
-            is_light = len(records) <= HEAVY_BYTES and (not isinstance(records, FileSlice) or records.resident())
+            light_bytes = HEAVY_BYTES // view.condition.heaviness
+            is_light = len(records) <= light_bytes and (not isinstance(records, FileSlice) or records.resident())
             if is_light:
                 try:
                     seconds = work(None)

@@ -121,6 +121,7 @@ def read(key: bytes, headers: Sequence[Header], timestamp_ms: int) -> Schedule:
         after_ms = whole(AFTER, found[AFTER]) if AFTER in found else timestamp_ms
         if after_ms < 0:
             raise BadSchedule(f"{CRON} counts from the record's timestamp, and the record has none")
+        in_range(CRON, after_ms)
         due_ms = None if paused else recurrence.next_after(after_ms)
         if due_ms is None and not paused:
             raise BadSchedule(f"{CRON}: {expression!r} has no time in the next 50 years")

@@ -26,6 +26,12 @@ RE2: Any = re2
 """The module has no types."""
 
 PATTERN_MEMORY_BYTES_MAX = 1 << 20
+NODES_USUAL = 16
+"""A filter of more is looked at with in threads, for all but a few bytes."""
+INSTRUCTIONS_PER_NODE = 8
+"""Of a compiled regular expression, that count as much as a node of a filter."""
+INTEGER_BITS_MAX = 1_024
+"""Of a whole number that a filter computes; a double has a range like that."""
 TEXT_CHARS_MAX = 1 << 20
 """Of a text that a filter makes by joining others."""
 
@@ -47,7 +53,7 @@ FAILURES = (Undefined, ArithmeticError, ValueError, RecursionError)
 class Condition:
     """A compiled filter."""
 
-    __slots__ = ("matches", "needles", "paths")
+    __slots__ = ("heaviness", "matches", "needles", "paths")
 
     def __init__(self, where: Node) -> None:
         """`where` is a form that `form.check` has passed."""
@@ -56,6 +62,8 @@ class Condition:
         self.matches: Value = compiler.match(where)
         """True exactly where the filter is: other values are not told apart. May raise any of `FAILURES`."""
         self.needles: Needles | None = needles_of(where)
+        self.heaviness = max(1, sum(map(weight_of, each_node(where))) // NODES_USUAL)
+        """How many times the work of a usual filter a record may be."""
 
 
 def compiled(stored: object) -> Condition:
@@ -68,6 +76,17 @@ def each_node(node: Node) -> list[Node]:
     for here in found:
         found += form.operands(here)
     return found
+
+
+def weight_of(node: Node) -> int:
+    """The work of one node. RE2 may need a step for each instruction of a pattern at each character."""
+    match node:
+        case ["match", _, pattern]:
+            return 1 + int(compiled_pattern(pattern).programsize) // INSTRUCTIONS_PER_NODE
+        case ["like", _, pattern, _, _]:
+            return 1 + len(pattern) // INSTRUCTIONS_PER_NODE
+        case _:
+            return 1
 
 
 def compiled_pattern(pattern: str) -> Any:
@@ -399,7 +418,10 @@ def number(value: Any) -> int | float:
 
 
 def finite(value: int | float) -> int | float:
-    if type(value) is float and not math.isfinite(value):
+    if type(value) is int:
+        if value.bit_length() > INTEGER_BITS_MAX:
+            raise Undefined("too large a number")
+    elif not math.isfinite(value):
         raise Undefined("not finite")
     return value
 

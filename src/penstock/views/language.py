@@ -21,6 +21,12 @@ MEMBER = "\0"
 
 NAMES = frozenset({"key", "value", "headers", "timestamp", "partition", "offset"})
 
+BEFORE_PARENTHESES = frozenset(
+    {"AND", "OR", "NOT", "XOR", "IN", "IS", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "ESCAPE"}
+) | {*("FROM", "DIV", "DISTINCT", "CAST", "TRY_CAST", "MOD")}
+"""Words that a parenthesis may follow, with the names of functions."""
+PUNCTUATION = ("", *"()[]{}<>,.:=!|&^~+-*/%?@#")
+
 BOOLEAN, NUMBER, TEXT, ANY = "a condition", "a number", "a text", "any"
 """What an expression is, as far as that is known before there is a record."""
 
@@ -91,9 +97,19 @@ class Reader:
             raise FilterError("the filter is empty", self._text, 0)
         if len(tokens) > TOKENS_MAX:
             raise FilterError(f"more than {TOKENS_MAX} words", self._text, tokens[TOKENS_MAX].start)
+        known = self._callable()
         for before, token, following in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
             if token.token_type == types.SEMICOLON:
                 raise FilterError("a filter is one condition, without ';'", self._text, token.start)
+            if following is not None and token.text[:1] not in PUNCTUATION:
+                # sqlglot tries several meanings of some functions, and of types with brackets, and so takes twice as
+                # long for each within another.
+                if following.token_type == types.L_PAREN and token.text.upper() not in known:
+                    raise FilterError(not_in_language(token.text), self._text, token.start)
+                is_part = token.text.lower() in NAMES or token.token_type in (types.IDENTIFIER, types.STRING)
+                is_member = before is not None and before.token_type == types.DOT
+                if following.token_type == types.L_BRACKET and not is_part and not is_member:
+                    raise FilterError(unknown_name(token.text), self._text, token.start)
             if token.token_type in (types.STRING, types.IDENTIFIER, types.STAR) or not token.text.isidentifier():
                 continue
             if before is not None and before.token_type == types.DOT:
@@ -106,17 +122,29 @@ class Reader:
             is_typed = following is not None and following.token_type == types.STRING
             if not (token.text.lower() == "timestamp" and is_typed):
                 token.token_type = types.VAR
+        trees: list[Any]
         try:
-            [tree] = glot.parser.Parser().parse_into(self._exp.Condition, tokens, self._text)
+            trees = glot.parser.Parser().parse_into(self._exp.Condition, tokens, self._text)
         except glot.errors.ParseError as error:
             faults: list[dict[str, Any]] = error.errors or [{}]
             first = faults[0]
             raise FilterError(
                 described(first.get("description") or str(error)), self._text, self._fault_at(first)
             ) from None
-        if tree is None:
-            raise FilterError("the filter is empty", self._text, 0)
-        return tree
+        except (LookupError, TypeError, ValueError, AttributeError):
+            # What sqlglot raises for some texts that are in no language.
+            trees = []
+        if len(trees) != 1 or trees[0] is None:
+            raise FilterError("this is no condition", self._text, 0)
+        return trees[0]
+
+    def _callable(self) -> frozenset[str]:
+        exp = self._exp
+        called = (
+            *(exp.Lower, exp.Upper, exp.Length, exp.Trim, exp.Substring, exp.Coalesce, exp.Nullif, exp.Abs, exp.Floor),
+            *(exp.Ceil, exp.Concat, exp.Contains, exp.StartsWith, exp.EndsWith, exp.RegexpLike),
+        )
+        return BEFORE_PARENTHESES.union(*(each.sql_names() for each in called))
 
     def _fault_at(self, fault: dict[str, Any]) -> int:
         """Where a fault that the parser reports begins: it gives the column of its end."""
@@ -213,11 +241,7 @@ class Reader:
             case _ if root in NAMES:
                 raise self._refusal(node, f"{root} has no parts: only value has, as JSON")
             case _:
-                raise self._refusal(
-                    node,
-                    f"unknown name {parts[0]}: there are key, value.<path>, headers['name'], timestamp, partition"
-                    " and offset",
-                )
+                raise self._refusal(node, unknown_name(str(parts[0])))
 
     def _parts(self, node: Any) -> list[str | int]:
         exp = self._exp
@@ -368,9 +392,7 @@ class Reader:
         found = shape.get(type(node))
         if found is None:
             what = node.this if isinstance(node, exp.Anonymous) else type(node).__name__
-            raise self._refusal(
-                node, f"{str(what).lower()} is not in the language of filters; functions: {known_functions()}"
-            )
+            raise self._refusal(node, not_in_language(str(what)))
         name, arguments, wanted, result = found
         self._known(node, *arguments, *(name for name in DIALECT_NOTES if node.args.get(name) is True))
         given: list[Any] = []
@@ -413,6 +435,14 @@ class Reader:
             except ValueError:
                 raise self._refusal(node, f"no time: '{form[1]}'; write it as 2030-01-01T00:00:00Z")
         return ["cast", form, found[0]], found[1]
+
+
+def unknown_name(name: str) -> str:
+    return f"unknown name {name}: there are key, value.<path>, headers['name'], timestamp, partition and offset"
+
+
+def not_in_language(what: str) -> str:
+    return f"{what.lower()} is not in the language of filters; functions: {known_functions()}"
 
 
 def known_functions() -> str:

@@ -46,6 +46,11 @@ Hold = Callable[[int], AbstractContextManager[None]]
 """Reserves memory for decompressed records."""
 
 
+def never() -> bool:
+    """Looks on, however long it takes."""
+    return False
+
+
 class AbortedSpan(Protocol):
     """A transaction that was aborted, from its first record to its marker."""
 
@@ -155,15 +160,17 @@ class Look:
         room_bytes: int,
         at_least_one: bool = True,
         hold: Hold | None = None,
+        is_over: Callable[[], bool] = never,
     ) -> None:
         """Look at whole batches of the partition, from the one that holds `at` on.
 
         It stops where it `is_full`: what passes does not fit into `room_bytes`, which the first batch need not if
         `at_least_one`. Without `hold` it raises `TooHeavy` rather than decompress much; call it again with one then.
-        Raises `CorruptMessage` for a batch that cannot be read, if it is the first one that is looked at.
+        It also stops after a batch where `is_over` says so. Raises `CorruptMessage` for a batch that cannot be read, if
+        it is the first one that is looked at.
         """
         self.aborted.update(((each.producer_id, each.first_offset), each) for each in aborted)
-        light_bytes = LIGHT_RECORDS_BYTES_MAX
+        light_bytes = LIGHT_RECORDS_BYTES_MAX // self._condition.heaviness
         self._needle_at = UNSEARCHED
         for start, header in iter_batches(data):
             if header.last_offset < self.at:
@@ -198,6 +205,8 @@ class Look:
             self.tally.records += header.record_count
             self.tally.bytes += header.size
             self.at = header.next_offset
+            if is_over():
+                return
 
     def _fits(self, size: int, room_bytes: int, at_least_one: bool) -> bool:
         return self.size + size <= room_bytes or (at_least_one and self.size == 0)

@@ -374,3 +374,62 @@ async def test_a_reader_that_leaves_leaves_nothing_behind() -> None:
 
     assert world.rig.fetches.waiting == 0
     assert len(world.rig.timers) == 0
+
+
+@in_a_loop
+async def test_a_slow_filter_stops_within_a_piece_when_its_time_is_up() -> None:
+    seconds = [0.0]
+
+    def monotonic() -> float:
+        seconds[0] += 0.02
+        return seconds[0]
+
+    world = World(monotonic=monotonic, percent=1000.0)
+    for _ in range(40):
+        world.append(b"x" * 1_000)
+
+    _, position = await world.fetch(wait_ms=60_000).read()
+
+    assert 1 <= position <= 6, "all of it is one piece"
+
+
+@in_a_loop
+async def test_a_heavy_filter_is_left_to_a_thread() -> None:
+    """The event loop has no time for a pattern of thousands of steps at each character."""
+    world = World()
+    submitted: list[object] = []
+    submit = world.rig.threads.submit
+    world.rig.threads.submit = lambda *work, **kw: submitted.append(work) or submit(*work, **kw)  # type: ignore
+    world.append(b"x" * 5_000, b"match")
+
+    assert (await world.fetch().read())[0] == [b"match"]
+    assert not submitted, "it is small, and the filter is light"
+
+    world.view(None)
+    world.view("value RLIKE '[^a].{500}z' OR value = 'match'")
+    assert (await world.fetch().read())[0] == [b"match"]
+    assert submitted
+
+
+@in_a_loop
+async def test_a_busy_topic_in_the_same_fetch_does_not_stop_a_view() -> None:
+    """The topic fills each response as far as it may, whichever of the two comes first."""
+    world = World()
+    for _ in range(20):
+        world.append(b"match", b"x" * 150_000)
+
+    for order in ((world.topic.topic_id, VIEW_ID), (VIEW_ID, world.topic.topic_id)):
+        asked = [CachedPartition(each, 0, 0, 1 << 20) for each in order]
+        limits = FetchLimits(bytes_min=1, bytes_max=2 << 20)
+        job = world.rig.fetches.begin(
+            limits, session_id=0, epoch=-1, by_topic_id=True, asked=asked, now_ms=world.rig.clock.ms
+        )
+        job.read()
+        await world.reader.read(job, 500)
+
+        sizes = {
+            partition.topic: len(outcome.records) for partition, outcome in job.results if isinstance(outcome, Fetched)
+        }
+        assert sizes[VIEW_ID] > 0
+        assert sizes[world.topic.topic_id] > 500_000
+        assert sum(sizes.values()) <= 2 << 20

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
+from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,6 +63,15 @@ def test_a_schedule_is_due_as_its_headers_say(headers: list[tuple[str, bytes]], 
         ([("penstock-cron", b"0 0 30 2 *")], "day-of-month"),
         ([("penstock-cron", b"* * */20 * 1L")], "50 years"),
         ([("penstock-cron", b"* * * * *"), ("penstock-tz", b"../UTC")], "time zone"),
+        ([("penstock-cron", b"* * * * *"), ("penstock-after-ms", b"999999999999999")], "9999"),
+        (
+            [
+                ("penstock-cron", b"* * * * *"),
+                ("penstock-tz", b"Pacific/Kiritimati"),
+                ("penstock-after-ms", b"%d" % TIME_MAX),
+            ],
+            "50 years",
+        ),
         ([("penstock-delay-ms", b"5"), ("penstock-misfire", b"never")], "once, skip, all"),
         ([("penstock-delay-ms", b"5"), ("penstock-paused", b"yes")], "true nor false"),
     ],
@@ -148,6 +158,49 @@ def test_the_next_time_is_later_and_nothing_lies_between(expression: str, name: 
     assert following is not None
     assert following > at
     assert cron.next_after(expression, found, (at + following) // 2) == following
+
+
+@given(
+    st.tuples(
+        st.sampled_from(["0", "30", "*/20"]),
+        st.sampled_from(["0", "2", "*", "23"]),
+        st.sampled_from(["*", "1", "29", "31", "L", "LW", "*/31", "15,28"]),
+        st.sampled_from(["*", "2", "1", "4,6", "*/3"]),
+        st.sampled_from(["*", "MON", "1#5", "5L", "*/2"]),
+    ).map(" ".join),
+    st.sampled_from([BERLIN, "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", UTC_ZONE]),
+    st.integers(ms("2011-12-01T00:00+00:00"), ms("2040-03-01T00:00+00:00")),
+)
+def test_the_next_time_is_that_of_cronsim(expression: str, name: str, at: int) -> None:
+    found = zone(name)
+    assert found is not None
+    try:
+        cron.check(expression)
+    except cron.BadCron:
+        return
+
+    assert cron.next_after(expression, found, at) == cron.first_of(
+        expression, datetime.fromtimestamp(at / 1000, UTC).astimezone(found), at
+    )
+
+
+def test_days_that_are_decades_away_are_found_with_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record of a topic of schedules may need it, on the event loop of its leader."""
+    looked_at = 0
+    match = CronSim.match_day
+
+    def counted(self: CronSim, day: date) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return match(self, day)
+
+    monkeypatch.setattr(CronSim, "match_day", counted)
+
+    for expression in ("* * */2 2 3#5", "0 0 */100 * 1#5"):
+        cron.days_of.cache_clear()
+        looked_at = 0
+        cron.next_after(expression, UTC, ms("2012-02-29T23:59:30+00:00"))
+        assert looked_at < 1_500, expression
 
 
 def test_missed_times_are_made_up_for_as_the_policy_says() -> None:
