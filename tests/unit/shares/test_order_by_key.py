@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Coroutine, Sequence
 
 import pytest
 from tests.unit.partition.rig import NOW_MS, topic
@@ -153,3 +154,30 @@ async def test_a_member_gets_no_more_of_what_was_released_than_was_read_for_it()
     assert offsets(made.fetch("two", bytes_max=1)) == [0, 1]
     assert offsets(made.fetch("one", bytes_max=1)) == [2, 3]
     assert offsets(made.fetch("two")) == [4, 5]
+
+
+@pytest.mark.parametrize("codec", [compression.NONE, compression.LZ4])
+def test_offsets_without_a_record_are_finished_and_not_handed_out(codec: int) -> None:
+    def batch(*records: tuple[bytes | None, bytes]) -> memoryview:
+        headers = [(("penstock-msg-id", ident),) for _, ident in records]
+        made = [Record(at, NOW_MS, key, b"v", headers[at]) for at, (key, _) in enumerate(records)]
+        return memoryview(build_batch(made, compression=codec))
+
+    async def story() -> None:
+        made = Leader(topic(configs={"dedupe.window.records": "100"}), settings=ORDERED)
+        sent = [(b"c", b"1"), (b"c", b"2")], [(b"a", b"3"), (b"a", b"1"), (None, b"4"), (b"a", b"5"), (b"b", b"2")]
+        for each in sent:
+            appended = made.rig.replica().append(batch(*each), NOW_MS)
+            if isinstance(appended, Coroutine):
+                await appended
+        assert offsets(made.fetch("one", records_max=3)) == [0, 1, 2]
+
+        # Only what has no key is not the first member's, whatever is missing between its records.
+        assert offsets(made.fetch("two")) == [4]
+        made.say(ACCEPT, 4, member="two")
+        assert offsets(made.fetch("one")) == [5]
+        for at in (0, 1, 2, 5):
+            made.say(ACCEPT, at, member="one")
+        assert made.coordinator.start == 7
+
+    asyncio.run(story())
