@@ -526,10 +526,29 @@ def substring(value: str, start: int | float, length: int | float | None = None)
     return value[max(begin, 0) : max(begin + math.trunc(length), 0)]
 
 
-def joined(*texts: str) -> str:
-    if sum(map(len, texts)) > TEXT_CHARS_MAX:
-        raise Undefined(f"a text of more than {TEXT_CHARS_MAX} characters")
-    return "".join(texts)
+def joined(arguments: Sequence[Value]) -> Value:
+    """The texts of all arguments as one. Of what is too long, no more is in memory than the longest is."""
+
+    def value(row: Parts) -> str | None:
+        texts: list[str] = []
+        left, are_texts = TEXT_CHARS_MAX, True
+        for argument in arguments:
+            found = argument(row)
+            if found is None:
+                return None
+            if type(found) is not str:
+                are_texts = False
+                continue
+            left -= len(found)
+            if left >= 0:
+                texts.append(found)
+        if not are_texts:
+            raise Undefined("a text is needed")
+        if left < 0:
+            raise Undefined(f"a text of more than {TEXT_CHARS_MAX} characters")
+        return "".join(texts)
+
+    return value
 
 
 def trimmed(value: str) -> str:
@@ -541,7 +560,6 @@ TEXT_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "upper": str.upper,
     "length": len,
     "trim": trimmed,
-    "concat": joined,
     "contains": operator.contains,
     "starts_with": str.startswith,
     "ends_with": str.endswith,
@@ -550,7 +568,7 @@ NUMBER_FUNCTIONS: dict[str, Callable[[Any], Any]] = {"abs": abs, "floor": math.f
 
 
 def call(name: str, arguments: Sequence[Value]) -> Value:
-    """A call of a function: NULL where an argument is, but for the first two."""
+    """A call of a function: NULL where an argument is, but for coalesce and nullif."""
     if name == "coalesce":
 
         def first(row: Parts) -> Any:
@@ -561,6 +579,8 @@ def call(name: str, arguments: Sequence[Value]) -> Value:
             return None
 
         return first
+    if name == "concat":
+        return joined(arguments)
     if name == "nullif":
         one, other = arguments
         equal = same(one, other)

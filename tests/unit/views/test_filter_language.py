@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -343,3 +344,14 @@ def test_a_pattern_of_many_instructions_is_heavy() -> None:
     assert Condition(parse("value RLIKE 'error|warning'")).heaviness == 1
     assert Condition(parse("value RLIKE '[^a].{999}z'")).heaviness > 50
     assert Condition(parse(" AND ".join(f"value.a <> {number}" for number in range(100)))).heaviness > 10
+
+
+def test_a_text_that_is_too_long_is_never_in_memory() -> None:
+    filter_ = Filter(f"LENGTH(CONCAT({', '.join(['value'] * 100)})) > 1")
+    record = SingleRecord(key=None, value=b"x" * 900_000)
+    tracemalloc.start()
+
+    assert filter_.verdict(record) is Verdict.UNDEFINED
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 4_000_000
