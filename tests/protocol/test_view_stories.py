@@ -167,7 +167,7 @@ def kcat_in_group(broker: Any, group: str, view: str, matches: int) -> list[int]
 
 
 def java_in_group(broker: Any, group: str, view: str, matches: int) -> list[int]:
-    what = ("--bootstrap-server", broker.bootstrap, "--topic", view, "--group", group, "--timeout-ms", "3000")
+    what = ("--bootstrap-server", broker.bootstrap, "--topic", view, "--group", group, "--timeout-ms", "8000")
     quick = ("--command-property", "auto.commit.interval.ms=100", "--command-property", "auto.offset.reset=latest")
     printed = tool(f"{TOOLS}.consumer.ConsoleConsumer", *what, *quick)
     return [json.loads(line)["n"] for line in printed.splitlines() if line.startswith("{")]
