@@ -493,6 +493,11 @@ class Replicas:
             return False
         return self._broker_id in (decided.leader, *decided.isr, *decided.eligible_leader_replicas)
 
+    def is_offline(self, tp: TopicPartition) -> bool:
+        """Whether the log of a partition is offline, which only a restart ends."""
+        log = self._store.get(tp)
+        return log is not None and (log.offline is not None or log.directory.offline is not None)
+
     def is_known_to_fail(self, tp: TopicPartition) -> bool:
         """Whether the controller knows that this broker cannot use its log of a partition."""
         decided = self._decided(tp)

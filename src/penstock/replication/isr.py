@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import islice
+from typing import NamedTuple
 
 from penstock.config.broker import BrokerConfig
 from penstock.controller.isr import IsrChange
@@ -16,7 +17,7 @@ from penstock.metadata.store import SessionEvent
 from penstock.model.clock import Clock, monotonic_ms
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import IneligibleReplica
-from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.ids import BrokerEpoch, TopicId, TopicPartition
 from penstock.model.turns import Turns
 from penstock.observe.log import Logger
 from penstock.partition.leader import IsrProposal, Leader
@@ -28,6 +29,15 @@ RETRY_S = 0.2
 """Pause before proposals without an end are sent again: their new states are on the way, or the controller refused."""
 CHANGES_PER_REQUEST_MAX = 1_000
 CHECK_S_MIN = 0.1
+
+
+class Failure(NamedTuple):
+    """A replica that cannot serve."""
+
+    tp: TopicPartition
+    damaged: bool
+    broker_epoch: BrokerEpoch
+    """Of the registration in which it failed."""
 
 
 class IsrProposals:
@@ -50,8 +60,8 @@ class IsrProposals:
         self._config = config
         self._log = log
         self._proposals: dict[TopicPartition, tuple[Replica, IsrProposal]] = {}
-        self._failed: dict[tuple[TopicId, int], bool] = {}
-        """Replicas that cannot serve, until the controller knows, and whether each is damaged."""
+        self._failed: dict[tuple[TopicId, int], Failure] = {}
+        """Replicas that cannot serve, until the controller knows."""
         self._wanted = asyncio.Event()
         self._frozen = False
         self.shrinks = 0
@@ -89,7 +99,8 @@ class IsrProposals:
         # Also one that no record counts on: a proposal may add it, until a new leader epoch begins.
         damaged = self._replicas.is_damaged(tp)
         if damaged or not self._replicas.is_known_to_fail(tp):
-            self._failed[topic.topic_id, tp.partition] = damaged
+            failure = Failure(tp, damaged, self._client.broker_epoch)
+            self._failed[topic.topic_id, tp.partition] = failure
             self._wanted.set()
 
     @property
@@ -129,17 +140,30 @@ class IsrProposals:
                 await self._turns.pause()
 
     async def _send_failed(self) -> None:
-        failed = dict(islice(self._failed.items(), CHANGES_PER_REQUEST_MAX))
-        for each in failed:
+        some = dict(islice(self._failed.items(), CHANGES_PER_REQUEST_MAX))
+        for each in some:
             # A replica that fails again meanwhile is reported again.
             del self._failed[each]
+        failed = {each: failure for each, failure in some.items() if not self._is_over(failure)}
         if failed:
             try:
-                await self._client.replicas_failed(failed)
+                await self._client.replicas_failed({each: failure.damaged for each, failure in failed.items()})
             except BrokerError:
                 # What failed again meanwhile was judged later.
                 self._failed = {**failed, **self._failed}
                 raise
+
+    def _is_over(self, failure: Failure) -> bool:
+        """Whether a disk was full before this broker registered again, and the log is online.
+
+        The controller takes a reported replica for failed until its broker registers again. If the disk is still full,
+        the next write says so.
+        """
+        return (
+            not failure.damaged
+            and failure.broker_epoch != self._client.broker_epoch
+            and not self._replicas.is_offline(failure.tp)
+        )
 
     async def _send(self) -> bool:
         """Send what has no end yet; whether everything has one."""

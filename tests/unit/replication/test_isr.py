@@ -16,6 +16,8 @@ from penstock.model.generated_errors import (
 from penstock.model.ids import TopicPartition
 from penstock.model.topic import NO_LEADER, PartitionState
 from penstock.partition.leader import Leader
+from penstock.replication.isr import RETRY_S
+from penstock.testing.mem_disk import CAPACITY_BYTES
 
 SETTINGS = {"replica.lag.time.max.ms": "2000", "replica.socket.timeout.ms": "3000"}
 
@@ -275,3 +277,34 @@ def test_a_partition_waits_for_the_last_member_of_its_isr_when_the_directory_of_
             assert not broker.log.counts["election_may_have_lost_records"]
 
     SimCluster(settings={**SETTINGS, "log.dirs": "/data,/more"}).run(story)
+
+
+def test_a_disk_that_was_full_before_a_broker_registered_again_is_not_reported_after_it() -> None:
+    """The controller takes a reported replica for failed until the next registration, which is over already."""
+
+    async def story(cluster: SimCluster) -> None:
+        await create(cluster)
+        follower = next(each for each in followers(cluster) if each != cluster.controller)
+        broker = cluster.brokers[follower]
+        assert await write(cluster, ORDERS) == 0
+        registered = cluster.parts(follower).controller_client.broker_epoch
+
+        suspend(cluster, follower, 30.0)
+        await cluster.until(lambda: not cluster.parts(follower).isr.may_propose())
+        files = broker.disk.files
+        files.capacity_bytes = files.used_bytes()
+        writing = asyncio.ensure_future(write(cluster, ORDERS))
+        await cluster.until(lambda: broker.log.counts["directory_refuses"] > 0)
+        files.capacity_bytes = CAPACITY_BYTES
+        session = broker.session
+        assert session is not None
+        cluster.store.expire(session)
+        await writing
+        await cluster.until(lambda: cluster.parts(follower).controller_client.broker_epoch > registered)
+        await cluster.until(lambda: isr_of(cluster, ORDERS) == {1, 2, 3})
+        # In virtual time: what was not heard would have been sent again by now.
+        await asyncio.sleep(5 * RETRY_S)
+
+        assert not any(each.log.counts["replicas_failed"] for each in cluster.brokers.values())
+
+    SimCluster(settings=SETTINGS).run(story)

@@ -64,9 +64,10 @@ EVENTS_COUNTED = (
 ROOM_NEEDED = (Moment.REASSIGNMENT.value, Moment.CORDON.value)
 """Of these, what needs more brokers than replicas."""
 
-EVENTS_OF_RUNS = ("truncations",)
+EVENTS_OF_RUNS = ("truncations", FOLLOWER_READS)
 """What a run of many seeds must have seen. A deposed leader truncates only what it has appended on its own, and whether
-a client of it writes before it is deposed is not up to the faults."""
+a client of it writes before it is deposed is not up to the faults; nor is whether a follower of the reader's rack is in
+sync while the reader runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
