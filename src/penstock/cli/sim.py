@@ -44,9 +44,11 @@ AblateOption = Annotated[
     str | None,
     typer.Option("--ablate", metavar="RULE", help="Take a rule out of the broker; the simulator should notice."),
 ]
-BrokersOption = Annotated[int, typer.Option("--brokers", "-b", min=1, help="Brokers of the simulated cluster.")]
+BrokersOption = Annotated[
+    int, typer.Option("--brokers", "-b", min=1, max=100, help="Brokers of the simulated cluster.")
+]
 QueuesOption = Annotated[bool, typer.Option("--queues", help="Have share groups as well.")]
-SecondsOption = Annotated[float, typer.Option("--seconds", min=1, help="Simulated seconds with faults.")]
+SecondsOption = Annotated[float, typer.Option("--seconds", min=1, max=86_400, help="Simulated seconds with faults.")]
 
 
 @app.command()
