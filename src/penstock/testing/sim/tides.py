@@ -263,7 +263,9 @@ class TideTurner:
         if start >= end:
             return
         seen = await read_everything(link, (TIDE,), {**starts, key_of(TIDE.name, index): end}, starts)
-        tide.discarded.setdefault(index, []).extend(seen[key_of(TIDE.name, index)])
+        # The last response may go beyond `end`: what was produced meanwhile is not deleted.
+        gone = [(offset, value) for offset, value in seen[key_of(TIDE.name, index)] if offset < end]
+        tide.discarded.setdefault(index, []).extend(gone)
         tide.starts[index] = end
         wanted = delete_records.DeleteRecordsPartition(partition_index=index, offset=end)
         topic = delete_records.DeleteRecordsTopic(name=TIDE.name, partitions=[wanted])
