@@ -61,3 +61,19 @@ def test_a_rule_that_does_not_exist_is_named_with_those_that_do() -> None:
 
     assert done.exit_code == 1
     assert "no rule gravity" in str(done.exception)
+
+
+def test_schedules_and_tides_are_simulated_on_clusters_only() -> None:
+    for extra in ("--schedules", "--tides"):
+        done = RUNNER.invoke(app, ["sim", "run", "--seeds", "1", extra, "--brokers", "2"])
+
+        assert done.exit_code != 0
+        assert f"{extra} needs 3 brokers" in str(done.output) + str(done.exception)
+
+
+def test_a_replay_with_schedules_is_the_one_that_a_run_names() -> None:
+    options = ["--brokers", "3", "--schedules", "--seconds", "5"]
+    run = RUNNER.invoke(app, ["sim", "run", "--seeds", "1", "-o", "json", *options])
+    replay = RUNNER.invoke(app, ["sim", "replay", "1", *options])
+
+    assert json.loads(replay.output.splitlines()[-1]) == json.loads(run.output.splitlines()[-1])

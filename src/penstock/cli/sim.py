@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import repeat
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,6 +37,8 @@ DISK_CHANGES = frozenset(
 """What a replay calls changes of a disk."""
 SEEDS_FOR_EVENTS = 10
 """A run of so many seeds of a cluster sees everything rare."""
+BROKERS_MIN = {"schedules": 3, "tides": 3}
+"""What is simulated on clusters only."""
 SHOWN_MAX = 5
 """Anomalies of one seed that a table shows."""
 
@@ -48,6 +50,12 @@ BrokersOption = Annotated[
     int, typer.Option("--brokers", "-b", min=1, max=100, help="Brokers of the simulated cluster.")
 ]
 QueuesOption = Annotated[bool, typer.Option("--queues", help="Have share groups as well.")]
+SchedulesOption = Annotated[
+    bool, typer.Option("--schedules", help="Have a topic of schedules as well; needs 3 brokers.")
+]
+TidesOption = Annotated[
+    bool, typer.Option("--tides", help="Have a topic that shrinks and grows as well; needs 3 brokers.")
+]
 SecondsOption = Annotated[float, typer.Option("--seconds", min=1, max=86_400, help="Simulated seconds with faults.")]
 
 
@@ -57,6 +65,8 @@ def run(
     first_seed: Annotated[int, typer.Option("--first-seed", min=0, help="The first of them.")] = 1,
     brokers: BrokersOption = 1,
     queues: QueuesOption = False,
+    schedules: SchedulesOption = False,
+    tides: TidesOption = False,
     seconds: SecondsOption = 60.0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0 is one per core.")] = 0,
     ablate: AblateOption = None,
@@ -64,10 +74,11 @@ def run(
 ) -> None:
     """Run seeds and judge what their clients saw. Exits with 1 if one of them shows an anomaly."""
     ablation_of(ablate)
+    extras = extras_of(brokers, queues=queues, schedules=schedules, tides=tides)
     wanted = range(first_seed, first_seed + seeds)
     verdicts: list[Verdict] = []
     with progress("simulating", seeds, unit="seeds", show=output is OutputFormat.TABLE) as bar:
-        for verdict in run_all(wanted, brokers, seconds, ablate, jobs or os.cpu_count() or 1, queues=queues):
+        for verdict in run_all(wanted, brokers, seconds, ablate, jobs or os.cpu_count() or 1, extras):
             verdicts.append(verdict)
             if output is OutputFormat.JSON:
                 print(verdict.line(), flush=True)
@@ -82,8 +93,8 @@ def run(
         if bad:
             rule = "" if ablate is None else f" --ablate {ablate}"
             cluster = "" if brokers == 1 else f" --brokers {brokers}"
-            shared = " --queues" if queues else ""
-            note(f"see what happened: penstock sim replay {bad[0].seed}{cluster}{shared}{rule}")
+            more = "".join(f" --{extra}" for extra in extras)
+            note(f"see what happened: penstock sim replay {bad[0].seed}{cluster}{more}{rule}")
     if bad or unseen:
         raise typer.Exit(EXIT_ANOMALY)
 
@@ -93,6 +104,8 @@ def replay(
     seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="The seed to run again.")],
     brokers: BrokersOption = 1,
     queues: QueuesOption = False,
+    schedules: SchedulesOption = False,
+    tides: TidesOption = False,
     seconds: SecondsOption = 60.0,
     ablate: AblateOption = None,
     every_message: Annotated[bool, typer.Option("--all", help="Show every message and every disk write, too.")] = False,
@@ -100,7 +113,9 @@ def replay(
     """Run a seed again and show what happened: time, node, event. Exits with 1 if it shows an anomaly."""
     from penstock.testing.sim.run import Simulation
 
-    simulation = Simulation(seed=seed, brokers=brokers, duration_s=seconds, queues=queues, recorded=True)
+    extras = extras_of(brokers, queues=queues, schedules=schedules, tides=tides)
+    more: dict[str, Any] = dict.fromkeys(extras, True)
+    simulation = Simulation(seed=seed, brokers=brokers, duration_s=seconds, recorded=True, **more)
     verdict = simulation.run(ablation_of(ablate))
     for line in simulation.lines if every_message else events_of(simulation.lines):
         print(line)
@@ -132,22 +147,34 @@ def ablation_of(rule: str | None) -> Ablation:
     return rules[rule]
 
 
-def run_one(seed: int, brokers: int, seconds: float, ablate: str | None, queues: bool = False) -> Verdict:
+def extras_of(brokers: int, **chosen: bool) -> tuple[str, ...]:
+    """What a simulation has besides the workloads of every seed."""
+    extras = tuple(name for name, is_chosen in chosen.items() if is_chosen)
+    for extra in extras:
+        if brokers < BROKERS_MIN.get(extra, 1):
+            raise Failure(
+                f"--{extra} needs {BROKERS_MIN[extra]} brokers or more", f"add --brokers {BROKERS_MIN[extra]}"
+            )
+    return extras
+
+
+def run_one(seed: int, brokers: int, seconds: float, ablate: str | None, extras: tuple[str, ...] = ()) -> Verdict:
     """One seed, in any process."""
     from penstock.testing.sim.run import Simulation
 
-    return Simulation(seed=seed, brokers=brokers, duration_s=seconds, queues=queues).run(ablation_of(ablate))
+    more: dict[str, Any] = dict.fromkeys(extras, True)
+    return Simulation(seed=seed, brokers=brokers, duration_s=seconds, **more).run(ablation_of(ablate))
 
 
 def run_all(
-    seeds: range, brokers: int, seconds: float, ablate: str | None, jobs: int, *, queues: bool = False
+    seeds: range, brokers: int, seconds: float, ablate: str | None, jobs: int, extras: tuple[str, ...] = ()
 ) -> Iterator[Verdict]:
     """The verdicts in the order of the seeds, from so many processes."""
     if min(jobs, len(seeds)) == 1:
-        yield from map(partial(run_one, brokers=brokers, seconds=seconds, ablate=ablate, queues=queues), seeds)
+        yield from map(partial(run_one, brokers=brokers, seconds=seconds, ablate=ablate, extras=extras), seeds)
         return
     with ProcessPoolExecutor(min(jobs, len(seeds)), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(run_one, seeds, repeat(brokers), repeat(seconds), repeat(ablate), repeat(queues))
+        yield from pool.map(run_one, seeds, repeat(brokers), repeat(seconds), repeat(ablate), repeat(extras))
 
 
 def events_missing(verdicts: list[Verdict]) -> list[str]:
