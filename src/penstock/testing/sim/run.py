@@ -172,8 +172,11 @@ class Simulation:
 
     @property
     def losses(self) -> bool:
-        """Whether all brokers of a cluster may lose their page caches at once, with what is only there."""
-        return self.brokers > 1 and self.seed % LOSSES_EVERY == 0
+        """Whether all brokers of a cluster may lose their page caches at once, with what is only there.
+
+        Tides and schedules are judged by numbers that must go on without a gap, so they have no such seeds.
+        """
+        return self.brokers > 1 and self.seed % LOSSES_EVERY == 0 and not (self.tides or self.schedules)
 
     def run(self, without: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Verdict:
         """Simulate, with a rule taken out where a context manager does that."""
