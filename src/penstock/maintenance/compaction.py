@@ -117,10 +117,15 @@ class Compacting:
     async def _compact(self, replica: Replica) -> None:
         config = self._config()
         log = replica.log
+        stable = replica.offsets.last_stable
+        if log.replicated:
+            # After a power cut, recovery takes offsets that are missing between two segments for lost records, but for
+            # those below the recovery point that it finds.
+            stable = min(stable, log.flusher.checkpointed)
         work = plan(
             log,
             self._clock.now_ms(),
-            stable=replica.offsets.last_stable,
+            stable=stable,
             committed=replica.offsets.high_watermark,
             keys_max=keys_max_of(int(config.log_cleaner_dedupe_buffer_size * config.log_cleaner_io_buffer_load_factor)),
             throttle=StoppableThrottle(

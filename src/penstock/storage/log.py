@@ -15,7 +15,7 @@ from penstock.model.ids import NO_LEADER_EPOCH, NO_OFFSET, OFFSET_ZERO, LeaderEp
 from penstock.model.producers import ProducerSnapshot
 from penstock.model.removals import CopyStart
 from penstock.storage import producer_snapshot
-from penstock.storage.active_segment import INDEX_SAVE_ENTRIES, ActiveSegment
+from penstock.storage.active_segment import INDEX_SAVE_ENTRIES, RELATIVE_OFFSET_MAX, ActiveSegment
 from penstock.storage.completeness import Contents
 from penstock.storage.directories import LogDirectory
 from penstock.storage.epochs import LeaderEpochs
@@ -389,9 +389,7 @@ class Log:
             first = BatchHeader._make(HEADER.unpack_from(batches, position))
             before = self.log_end
             try:
-                # A segment or an epoch that begins with the batch begins at its offset.
-                self.log_end = first.base_offset
-                active = self._active_for_stamped(first, before)
+                active = self._active_for_stamped(first)
                 run = self._run_from(batches, position, first, active)
                 end = position + sum(header.size for header in run)
                 self._write_run(batches[position:end], run, active)
@@ -402,12 +400,20 @@ class Log:
                 appended(header, batches[position : position + header.size])
                 position += header.size
 
-    def _active_for_stamped(self, header: BatchHeader, log_end: Offset) -> ActiveSegment:
-        """The segment for a batch that has its offset, where the log ended at `log_end`; its epoch may begin."""
+    def _active_for_stamped(self, header: BatchHeader) -> ActiveSegment:
+        """The segment for a batch that has its offset; its epoch may begin. Moves the log end to that offset.
+
+        A segment begins where the one before it ends, also if offsets are missing there: after a power cut, recovery
+        takes offsets that are missing between two segments for a lost end of the first one.
+        """
+        log_end = self.log_end
         assert header.base_offset >= log_end, f"offset {header.base_offset} before the end {log_end}"
         if header.base_offset > log_end and self.size_bytes:
             self.partition_directory.allow_gaps()
+        if not self.size_bytes or header.last_offset - log_end > RELATIVE_OFFSET_MAX:
+            self.log_end = header.base_offset
         active = self._active_for(header.size, header.max_timestamp, header.last_offset)
+        self.log_end = header.base_offset
         if header.leader_epoch != self.leader_epoch:
             self._begin_epoch(header.leader_epoch)
         return active

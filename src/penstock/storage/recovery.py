@@ -247,9 +247,10 @@ class Recovery:
                 segment.indexes_synced = not checked
                 self.segments.append(segment)
                 continue
-            # A power cut may have kept the segment and lost the end of its predecessor. In a log with gaps that looks
-            # like one more; other brokers have the records.
-            gap_max = 0 if self.replicated and checked and stop is Stop.MACHINE_CRASH else self.gap_max
+            # A power cut may have kept the next segment and lost the end of this one. In a log with gaps that looks
+            # like one more; other brokers have the records. Below the recovery point nothing is lost.
+            doubtful = stop is Stop.MACHINE_CRASH and following is not None and following > recovery_point
+            gap_max = 0 if self.replicated and doubtful else self.gap_max
             if scan.bad is None and following is not None and following - scan.next_offset > gap_max:
                 scan.bad = BadBatch(scan.size, scan.next_offset, f"the next segment begins at {following}")
             # A partial batch that was removed, and that a power cut brought back: no record is missing.

@@ -148,6 +148,24 @@ def test_compaction_keeps_the_newest_of_each_key() -> None:
     assert replica.log.cleaning is None
 
 
+def test_a_replicated_log_is_compacted_up_to_the_recovery_point_that_a_start_finds() -> None:
+    rig = Rig(topic(configs=COMPACTED))
+    replica = rig.replica()
+    replica.log.replicated = True
+    for at in range(12):
+        rig.append(replica, batch(b"%d" % at * 40, key=b"k%d" % (at % 2)))
+    work = maintenance(rig)
+
+    asyncio.run(work.compacting.run())
+    replica.log.flusher.run(replica.log.log_end)
+    asyncio.run(work.compacting.run())
+    assert replica.log.cleaned_to == 0
+
+    asyncio.run(work.checkpoint())
+    asyncio.run(work.compacting.run())
+    assert replica.log.cleaned_to > 2
+
+
 def test_a_topic_can_be_deleted_during_its_compaction() -> None:
     async def run() -> None:
         was = topic(configs={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})

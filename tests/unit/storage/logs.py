@@ -102,6 +102,7 @@ def log_on(
     recovery_point: int = 0,
     high_watermark: int = 0,
     path: str = PATH,
+    replicated: bool = False,
 ) -> Log:
     """An open log on a disk."""
     disk.make_directory(path, parents=True)
@@ -115,6 +116,7 @@ def log_on(
         log_start=log_start,
         recovery_point=recovery_point,
         high_watermark=high_watermark,
+        replicated=replicated,
     )
     log.open()
     return log

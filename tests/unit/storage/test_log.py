@@ -1,11 +1,14 @@
 """A log returns the appended records at their offsets, whatever happens to its segments."""
 
+import copy
 import errno
 from collections.abc import Sequence
 
 import pytest
 from tests.unit.storage.logs import (
+    PATH,
     ManualClock,
+    Seeded,
     Settings,
     batch_of,
     directory_of,
@@ -20,7 +23,7 @@ from penstock.model.generated_errors import KafkaStorageError, OffsetOutOfRange,
 from penstock.storage import txn_index
 from penstock.storage.disk import RealDisk
 from penstock.storage.log import Log
-from penstock.storage.names import TXN_INDEX
+from penstock.storage.names import LOG, TXN_INDEX, offset_name
 from penstock.storage.recovery import Stop
 from penstock.storage.txn_index import AbortedTxn
 from penstock.testing.mem_disk import MemDisk
@@ -292,6 +295,45 @@ def state_of(log: Log) -> tuple[object, ...]:
     tail = active.tail_from, active.tail_lasts, active.tail_positions, active.unindexed
     index = list(active.offsets.offsets), list(active.offsets.positions)
     return log.log_end, log.size_bytes, log.epochs.entries(), segments, tail, index
+
+
+def copied_with_gaps(settings: Settings) -> tuple[MemDisk, Log]:
+    """A log that a follower has copied from a compacted one: offsets are missing before every batch."""
+    disk = MemDisk()
+    log = log_on(disk, settings, replicated=True)
+    log.append_stamped(memoryview(fetched(*((at * 10, 0) for at in range(12)))), lambda *_: None)
+    log.flusher.run(log.log_end)
+    return disk, log
+
+
+def test_a_power_cut_takes_nothing_of_a_copied_log_with_gaps_that_was_flushed():
+    settings = Settings(segment_bytes_effective=400)
+    disk, log = copied_with_gaps(settings)
+    records = read_all(log)
+
+    disk.crash(Seeded())
+    again = log_on(disk, settings, stop=Stop.MACHINE_CRASH, replicated=True)
+
+    assert len(again.segments) > 2
+    assert read_all(again) == records
+
+
+def test_a_power_cut_that_took_the_end_of_a_segment_takes_what_follows_from_a_replicated_log():
+    settings = Settings(segment_bytes_effective=400)
+    disk, log = copied_with_gaps(settings)
+    first, second = (segment.base for segment in log.segments.describe()[:2])
+    kept = [record for record in read_all(log) if record.offset < second - 2]
+    path = f"{PATH}/{offset_name(first, LOG)}"
+    disk.open(path).truncate(disk.stat(path).size - len(fetched((second - 2, 0))))
+    compacted = copy.deepcopy(disk)
+
+    again = log_on(disk, settings, stop=Stop.MACHINE_CRASH, replicated=True)
+    below = log_on(compacted, settings, stop=Stop.MACHINE_CRASH, replicated=True, recovery_point=second)
+
+    assert read_all(again) == kept
+    assert again.log_end < second
+    # What is missing below the recovery point was compacted away.
+    assert below.log_end == log.log_end
 
 
 def test_batches_of_one_fetch_are_written_with_one_call():
