@@ -96,6 +96,8 @@ def load(view: LogView) -> PartitionSchedules:
     state.applied = view.log_start
     for batch in view.walk_from(view.log_start, bodies=True):
         feed(state, batch.data, batch.header)
+    # Those were too late for an earlier leader, which counted them.
+    state.too_late = 0
     return state
 
 

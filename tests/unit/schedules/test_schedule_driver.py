@@ -1,4 +1,4 @@
-"""The driver of a schedule partition at its leader: what it reads, and how fast it catches up."""
+"""The driver of a schedule partition at its leader: what it reads, how fast it catches up, and what it counts."""
 
 from __future__ import annotations
 
@@ -111,6 +111,31 @@ class Schedules:
 
 def run(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(story)
+
+
+def test_a_change_that_was_too_late_is_counted_once_and_a_delivery_is_none() -> None:
+    async def story() -> None:
+        schedules = Schedules()
+        schedules.write(*((f"k{number}", b"v", DELIVER_AT, "1000") for number in range(5)))
+        first = await schedules.leader()
+        await schedules.rounds(first, 3)
+        assert len(schedules.receiver.records) == 5
+        assert schedules.row.too_late == 0
+        schedules.write(("late", b"v", DELIVER_AT, "1000"))
+        # Its fire is appended, and then the user's tombstone.
+        schedules.rig.clock.ms += 100
+        await first._round()
+        schedules.write(("late", None, "", ""))
+        await schedules.rounds(first, 3)
+        assert schedules.row.too_late == 1
+
+        second = await schedules.leader()
+        await schedules.rounds(second, 3)
+
+        assert schedules.row.too_late == 1
+        assert len(schedules.receiver.records) == 6
+
+    run(story())
 
 
 def test_few_more_large_messages_are_read_than_are_fired(monkeypatch: pytest.MonkeyPatch) -> None:
