@@ -17,6 +17,7 @@ from penstock.observe.counters import ScheduleRow
 from penstock.partition.leader import Leader
 from penstock.schedules import driver as driver_module
 from penstock.schedules.driver import ROUND_S_MIN, PartitionDriver, Target
+from penstock.schedules.firing import Held, PartitionSchedules
 from penstock.schedules.headers import CRON, DELIVER_AT
 from penstock.schedules.index import digest_of
 from penstock.schedules.loading import entries_in
@@ -234,3 +235,22 @@ def test_what_a_closed_transaction_held_is_closed_in_steps(monkeypatch: pytest.M
         assert all(state.index.last_of(digest) == NO_OFFSET for digest in digests)
 
     run(story())
+
+
+def test_only_tombstones_of_keys_in_open_transactions_are_remembered() -> None:
+    """Each delivery writes one, and a transaction may be open for long."""
+    state = PartitionSchedules()
+    open_key, other = digest_of(b"open"), ProducerId(2)
+    state.hold(other, Held(Offset(0), open_key, 1_000, 0, False))
+    state.remove(Offset(1), open_key)
+    for number in range(2, 100):
+        digest = digest_of(b"%d" % number)
+        state.put(Offset(number), digest, 1_000, 0)
+        state.remove(Offset(1_000 + number), digest)
+    assert state._cancelled == {open_key: 1}
+
+    state.decide(other, committed=True)
+
+    # The tombstone is newer than the record of the transaction.
+    assert state.index.size == 0
+    assert not state._cancelled
