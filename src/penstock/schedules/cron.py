@@ -22,6 +22,8 @@ SAME_TIME_MAX = 200
 YEARS_MAX = 50
 DAYS_KNOWN_MAX = 1_000
 """Combinations of the fields for days that are kept in memory, with the days that they mean."""
+EXPRESSIONS_KNOWN_MAX = 1_000
+"""Expressions that were read before and are sound."""
 DAY = timedelta(days=1)
 CLEAR_OF = 2 * DAY
 """No clock was ever changed by as much: a search for the times of a day begins so long before it."""
@@ -34,6 +36,7 @@ class BadCron(ValueError):
     """An expression that cannot be read, or that no date matches."""
 
 
+@lru_cache(maxsize=EXPRESSIONS_KNOWN_MAX)
 def check(expression: str) -> None:
     """Raise `BadCron` for an expression that cannot be read."""
     if len(expression) > TEXT_MAX:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from typing import Any
 
 import pytest
 from cronsim import CronSim
@@ -16,7 +17,7 @@ from penstock.model.ids import TopicPartition
 from penstock.partition.validation import ValidationRules, validate
 from penstock.schedules import cron
 from penstock.schedules.firing import CATCH_UP_TIMES_MAX, MISSED_MS, CatchUp, counts_from, due_times
-from penstock.schedules.headers import TIME_MAX, BadSchedule, Misfire, Recurrence, Schedule, read
+from penstock.schedules.headers import TIME_MAX, BadSchedule, Misfire, Recurrence, Schedule, last_gap, read
 from penstock.schedules.service import why_refused
 from penstock.schedules.zones import zone
 from penstock.wire.records import Record, build_batch
@@ -158,6 +159,44 @@ def test_the_next_time_is_later_and_nothing_lies_between(expression: str, name: 
     assert following is not None
     assert following > at
     assert cron.next_after(expression, found, (at + following) // 2) == following
+
+
+@pytest.mark.parametrize("expression", ["30 2 * * *", "*/20 * * * *", "15 1-3 * * SUN", "0 0 29 2 *"])
+@pytest.mark.parametrize(
+    ("name", "day"),
+    [
+        (BERLIN, "2026-03-28T22:00+00:00"),
+        (BERLIN, "2026-10-24T22:00+00:00"),
+        ("Australia/Lord_Howe", "2026-04-04T12:00+00:00"),
+    ],
+)
+def test_the_gap_that_is_remembered_gives_the_same_times(expression: str, name: str, day: str) -> None:
+    found = zone(name)
+    assert found is not None
+    recurrence = Recurrence(expression, name)
+    begun = ms(day)
+    forward = range(begun, begun + 10 * 3_600_000, 11 * 60_000)
+    for at in (*forward, *reversed(forward)):
+        assert recurrence.next_after(at) == cron.next_after(expression, found, at)
+
+
+def test_schedules_of_one_expression_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands may go on at the same moment, on the event loop of their leader."""
+    computed = 0
+    next_after = cron.next_after
+
+    def counted(*args: Any) -> int | None:
+        nonlocal computed
+        computed += 1
+        return next_after(*args)
+
+    monkeypatch.setattr(cron, "next_after", counted)
+    last_gap.cache_clear()
+
+    dues = {read(b"%d" % each, [("penstock-cron", b"0 9 * * *")], 1_000 + each).due_ms for each in range(100)}
+
+    assert dues == {9 * 3_600_000}
+    assert computed == 1
 
 
 @given(
