@@ -39,6 +39,15 @@ def ms(text: str) -> int:
             [("penstock-deliver-at", b"2030-07-01T00:00"), ("penstock-tz", b"Europe/Berlin")],
             ms("2030-07-01T00:00+02:00"),
         ),
+        # A time that does not exist, and one that occurs twice.
+        (
+            [("penstock-deliver-at", b"2026-03-29T02:30"), ("penstock-tz", b"Europe/Berlin")],
+            ms("2026-03-29T03:30+02:00"),
+        ),
+        (
+            [("penstock-deliver-at", b"2026-10-25T02:30"), ("penstock-tz", b"Europe/Berlin")],
+            ms("2026-10-25T02:30+02:00"),
+        ),
         ([("penstock-delay-ms", b"500"), ("mine", b"x")], 1_500),
         ([("penstock-cron", b"* * * * *")], 60_000),
         ([("penstock-cron", b"* * * * *"), ("penstock-after-ms", b"60000")], 120_000),
