@@ -85,7 +85,7 @@ class LastGap:
     __slots__ = ("gap",)
 
     def __init__(self) -> None:
-        self.gap = (0, 0)
+        self.gap: tuple[int, int] = (0, 0)
 
 
 @lru_cache(maxsize=RECURRENCES_KNOWN_MAX)

@@ -29,6 +29,7 @@ from penstock.wire.records import Record, build_batch, decode_records
 
 TARGET = Target(TopicId(b"t" * 16), 1, 1_000_000)
 MINUTE_MS = 60_000
+DAY_MS = 24 * 60 * MINUTE_MS
 
 
 class Receiver:
@@ -135,6 +136,56 @@ def test_a_change_that_was_too_late_is_counted_once_and_a_delivery_is_none() -> 
 
         assert schedules.row.too_late == 1
         assert len(schedules.receiver.records) == 6
+
+    run(story())
+
+
+def test_a_clock_that_is_set_forward_and_back_delivers_everything_once_and_nothing_early() -> None:
+    async def story() -> None:
+        schedules = Schedules()
+        clock, receiver = schedules.rig.clock, schedules.receiver
+        driver = await schedules.leader()
+        dues = [NOW_MS + 1_000, NOW_MS + DAY_MS // 2, NOW_MS + 2 * DAY_MS]
+        schedules.write(*((f"k{at}", b"v", DELIVER_AT, str(due)) for at, due in enumerate(dues)))
+        await schedules.rounds(driver, 3)
+        assert not receiver.records
+
+        clock.ms += DAY_MS
+        await schedules.rounds(driver, 3)
+        assert [record.key for record in receiver.records] == [b"k0", b"k1"]
+        clock.ms -= DAY_MS
+        schedules.write(("new", b"v", DELIVER_AT, str(NOW_MS + 60_000)))
+        await schedules.rounds(driver, 3)
+        next_leader = await schedules.leader()
+        await schedules.rounds(next_leader, 3)
+        assert len(receiver.records) == 2
+        clock.ms += 60_000
+        await schedules.rounds(next_leader, 3)
+        assert [record.key for record in receiver.records] == [b"k0", b"k1", b"new"]
+
+    run(story())
+
+
+def test_what_is_due_waits_again_when_the_clock_is_set_back_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        schedules = Schedules()
+        clock, receiver = schedules.rig.clock, schedules.receiver
+        schedules.write(("k", b"v", DELIVER_AT, str(NOW_MS)))
+        driver = await schedules.leader()
+        read = driver._read_picked
+
+        async def set_back(*args: Any) -> Any:
+            clock.ms = NOW_MS - 5_000
+            return await read(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(driver, "_read_picked", set_back)
+            await driver._round()
+        await schedules.rounds(driver, 3)
+        assert not receiver.records
+        clock.ms = NOW_MS
+        await schedules.rounds(driver, 3)
+        assert len(receiver.records) == 1
 
     run(story())
 
