@@ -95,7 +95,8 @@ def next_after(expression: str, zone: tzinfo, after_ms: int) -> int | None:
     try:
         start = (EPOCH + timedelta(milliseconds=after_ms)).astimezone(zone)
         day = days.first_from(start.date())
-        while day is not None:
+        last_year = start.year + YEARS_MAX
+        while day is not None and day.year <= last_year:
             if day > start.date() + CLEAR_OF:
                 start = datetime.combine(day - CLEAR_OF, NOON, zone)
             following = days.first_from(day + DAY)

@@ -251,6 +251,24 @@ def test_days_that_are_decades_away_are_found_with_few_steps(monkeypatch: pytest
         assert looked_at < 1_500, expression
 
 
+def test_a_time_that_never_exists_is_given_up_after_fifty_years(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clocks in Berlin go forward from two o'clock on each 31st of March that is a Sunday."""
+    looked_at = 0
+    first_of = cron.first_of
+
+    def counted(*args: Any) -> int | None:
+        nonlocal looked_at
+        looked_at += 1
+        return first_of(*args)
+
+    monkeypatch.setattr(cron, "first_of", counted)
+    with pytest.raises(BadSchedule, match="50 years"):
+        read(
+            b"id", [("penstock-cron", b"* 2 31 3 */7"), ("penstock-tz", b"Europe/Berlin")], ms("2026-01-01T00:00+00:00")
+        )
+    assert looked_at < 20
+
+
 def test_missed_times_are_made_up_for_as_the_policy_says() -> None:
     minutely = Recurrence("* * * * *", UTC_ZONE)
     now = 10 * 60_000 + 5
