@@ -192,7 +192,10 @@ class PartitionDriver:
     # The task
 
     async def run(self) -> None:
-        """Drive the partition until this broker no longer leads it in this epoch."""
+        """Drive the partition until this broker no longer leads it in this epoch.
+
+        After an error another driver has to load the partition: entries that were about to be fired are in no list.
+        """
         replica = self._replica
         replica.watch(self)
         replica.watch(self, follower=True)
@@ -200,10 +203,7 @@ class PartitionDriver:
             await self._load()
             while self.leads:
                 self._wake.clear()
-                try:
-                    wait_s = await self._round()
-                except LogChanged:
-                    continue
+                wait_s = await self._round()
                 if wait_s is None or wait_s > 0:
                     await self._sleep(wait_s)
                 else:

@@ -22,6 +22,7 @@ from penstock.schedules.headers import CRON, DELIVER_AT
 from penstock.schedules.index import digest_of
 from penstock.schedules.loading import entries_in
 from penstock.storage.slices import FileSlice
+from penstock.storage.view import LogChanged
 from penstock.testing.manual import NOW_MS
 from penstock.wire.compression import GZIP
 from penstock.wire.record_columns import decode_columns
@@ -186,6 +187,26 @@ def test_what_is_due_waits_again_when_the_clock_is_set_back_while_it_is_read(mon
         clock.ms = NOW_MS
         await schedules.rounds(driver, 3)
         assert len(receiver.records) == 1
+
+    run(story())
+
+
+def test_an_error_in_a_round_ends_the_driver_and_the_next_one_fires(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        schedules = Schedules()
+        schedules.write(("k", b"v", DELIVER_AT, "1000"))
+        driver = await schedules.leader()
+
+        async def changed(*_: Any) -> Any:
+            raise LogChanged("the files have changed while they were read")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(driver, "_read_picked", changed)
+            with pytest.raises(LogChanged):
+                await driver.run()
+        next_driver = await schedules.leader()
+        await schedules.rounds(next_driver, 3)
+        assert len(schedules.receiver.records) == 1
 
     run(story())
 
