@@ -58,6 +58,8 @@ from penstock.wire.schedule_records import Fire, Named, Outcome, build_fires
 
 FEED_BYTES = 256 * 1024
 """Bytes of the log that are applied in one step."""
+SLICES_MAX = 16
+"""So many times `FEED_BYTES` are applied in steps between reading entries and firing them."""
 FIRE_BYTES_MAX = 256 * 1024
 """Of one batch that is delivered: the target may have to compress it, on its event loop."""
 ENTRIES_READ_MAX = 20_000
@@ -297,6 +299,16 @@ class PartitionDriver:
                 await asyncio.get_running_loop().run_in_executor(self._threads, records.warm)
             await self._apply_in_steps(memoryview(records.contents()))
 
+    async def _catch_up_and_go_on(self) -> None:
+        """Apply what was appended meanwhile: the last of it at once, since producers may be as fast as this."""
+        for _ in range(SLICES_MAX):
+            if not self.leads or (records := self._unapplied()) is None:
+                return
+            if not records.resident():
+                await asyncio.get_running_loop().run_in_executor(self._threads, records.warm)
+            await self._apply_in_steps(memoryview(records.contents()))
+        self._apply_rest()
+
     async def _apply_in_steps(self, data: memoryview) -> None:
         applied = self._state.applied
         for position, header in iter_batches(data):
@@ -327,7 +339,7 @@ class PartitionDriver:
         return await asyncio.get_running_loop().run_in_executor(self._threads, decode_columns, batch)
 
     def _apply_rest(self) -> None:
-        """Apply what this leader has appended, a moment after it had applied everything before."""
+        """Apply everything now: what is missing was appended a moment ago, and is in the page cache."""
         while (records := self._unapplied()) is not None:
             self._apply(records.contents())
 
@@ -483,7 +495,7 @@ class PartitionDriver:
         done = [each for each in self._sending.values() if each.outcome is not None]
         if not done:
             return
-        await self._catch_up_with_log()
+        await self._catch_up_and_go_on()
         if not self.leads:
             return
         ended: list[Ended] = []
@@ -518,7 +530,7 @@ class PartitionDriver:
 
     async def _close_some(self, left: Sequence[tuple[Offset, Fired]]) -> None:
         entries, _ = await self._read(offset for offset, _ in left)
-        await self._catch_up_with_log()
+        await self._catch_up_and_go_on()
         if not self.leads:
             return
         state = self._state
@@ -573,7 +585,7 @@ class PartitionDriver:
         if missing:
             await self._give_producer_id(missing)
         # Records may have come meanwhile, that replace or cancel some of these.
-        await self._catch_up_with_log()
+        await self._catch_up_and_go_on()
         if not self.leads or self._deliverer.target() != target:
             for lane, some in picked:
                 state.give_back(lane, some)

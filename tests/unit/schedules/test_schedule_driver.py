@@ -211,6 +211,37 @@ def test_an_error_in_a_round_ends_the_driver_and_the_next_one_fires(monkeypatch:
     run(story())
 
 
+def test_a_producer_that_is_as_fast_as_the_driver_does_not_keep_it_from_firing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        schedules = Schedules()
+        schedules.write(("k", b"v", DELIVER_AT, "1000"))
+        driver = await schedules.leader()
+        apply_in_steps = driver._apply_in_steps
+        written = 0
+
+        async def with_more(data: memoryview) -> None:
+            nonlocal written
+            await apply_in_steps(data)
+            if written < 1_000:
+                written += 1
+                schedules.write((f"far-{written}", b"v", DELIVER_AT, str(NOW_MS + DAY_MS)))
+
+        read = driver._read_picked
+
+        async def as_it_reads(*args: Any) -> Any:
+            found = await read(*args)
+            schedules.write(("first", b"v", DELIVER_AT, str(NOW_MS + DAY_MS)))
+            monkeypatch.setattr(driver, "_apply_in_steps", with_more)
+            return found
+
+        monkeypatch.setattr(driver, "_read_picked", as_it_reads)
+        await driver._round()
+        assert driver._state.fired
+        assert 0 < written < 1_000
+
+    run(story())
+
+
 def test_few_more_large_messages_are_read_than_are_fired(monkeypatch: pytest.MonkeyPatch) -> None:
     size, count = 20_000, 150
     entries_read = 0
