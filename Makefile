@@ -78,6 +78,7 @@ test: $(DEV) ## run the whole test suite
 
 # These count kills instead of minutes.
 KILL_TESTS := $(addprefix tests/cluster/test_,kill_during_produce.py kill_during_changes.py transactions_bad_days.py)
+KILL_TESTS += tests/protocol/test_schedules.py::test_a_broker_that_is_killed_delivers_every_schedule_once
 SPARK_KILL_TESTS := $(addprefix tests/spark/test_sink_,deaths.py kills.py driver_killed.py batch_kills.py executor_lost.py kill_matrix.py)
 
 soak: $(DEV) ## bad days in random order and new seeds for MINUTES=30, then KILLS=30 of single brokers and of Spark

@@ -79,3 +79,19 @@ def test_a_change_after_the_fire_is_shown_as_too_late() -> None:
         "fired to partition 3",
         "cancelled, too late: it was fired already",
     ]
+
+
+def test_times_that_were_skipped_are_shown_as_skipped() -> None:
+    from penstock.cli.schedule import rows_of
+    from penstock.wire.records import Record, build_batch, iter_batches
+
+    skipped = [("penstock-fire", b"-1")]
+    batches = [
+        build_batch([Record(0, 1, b"k", b"v", [("penstock-cron", b"0 * * * *")])]),
+        build_batch([Record(0, 7, b"k", b"v", [("penstock-cron", b"0 * * * *"), *skipped])]),
+        build_batch([Record(0, 8, b"k", None, skipped)]),
+    ]
+
+    rows = rows_of(((header, bytes(batch)) for batch in batches for _, header in iter_batches(batch)), b"k", 0)
+
+    assert [event for _, event, *_ in rows] == ["scheduled", "skipped, goes on", "skipped, done"]

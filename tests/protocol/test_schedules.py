@@ -18,9 +18,11 @@ from protocol.clients.abilities import Record
 from protocol.clients.library import with_every_client
 from protocol.topics import attempts, create_topic, fresh_name
 from protocol.under_test import Broker
+from soak_time import kills
 
 pytestmark = [pytest.mark.xdist_group("schedules"), pytest.mark.penstock_only]
 
+KILLS = kills(few=4)
 INVALID_RECORD = 87
 TOMBSTONES = (None, b"", b"null")
 """As clients show them."""
@@ -268,12 +270,13 @@ def test_a_deleted_target_is_waited_for_and_the_next_one_of_its_name_is_served(b
     assert [each.value() for each in found] == [b"2"]
 
 
+@pytest.mark.timeout(300 + 30 * KILLS)
 def test_a_broker_that_is_killed_delivers_every_schedule_once(start_broker: Any) -> None:
     """Schedules fire, move and are cancelled while the broker is killed again and again."""
     broker = start_broker()
     target, later = schedule_topics(broker.bootstrap, "killed", partitions=3)
     rng = random.Random(5)
-    kills, each_life = 4, 400
+    each_life = 400
     owed: dict[str, str] = {}
     cancelled: set[str] = set()
     values = 0
@@ -283,7 +286,7 @@ def test_a_broker_that_is_killed_delivers_every_schedule_once(start_broker: Any)
         headers = [] if value is None else [(DELIVER_AT, str(due_ms))]
         to.produce(later, key=key, value=value, headers=headers)
 
-    for life in range(kills):
+    for life in range(KILLS):
         for number in range(each_life):
             values += 1
             key = f"{life}-{number}"

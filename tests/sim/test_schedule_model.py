@@ -8,8 +8,10 @@ from penstock.testing.model.schedules import World, explore
 SEEDS = 120
 
 WITNESSES = {
-    "sent_when_committed": 0,
-    "inherited_is_committed": 0,
+    "sent_when_committed": 3,
+    "inherited_is_committed": 3,
+    "function_of_the_log": 0,
+    "order_of_due_times": 4,
     "known_sequences": 1,
     "never_forgotten": 0,
     "one_open_fire": 0,

@@ -50,6 +50,8 @@ OFFSET_OUT_OF_RANGE = 1
 TIMES = frozenset({DELIVER_AT, DELAY, CRON, ZONE, AFTER, FIRED_BY, PAUSED})
 """Headers that a move replaces."""
 SCHEDULE_PAUSED = "schedule.paused"
+NO_FIRE = b"-1"
+"""As the fire of a record that the broker wrote: nothing was delivered."""
 
 
 @app.command("list")
@@ -330,14 +332,16 @@ def rows_of(log: Iterator[tuple[BatchHeader, bytes]], key: bytes, partition: int
         for record in wire.decode_records(data):
             if record.key != key:
                 continue
-            by_broker = any(name == FIRED_BY for name, _ in record.headers)
+            fire = next((value for name, value in record.headers if name == FIRED_BY), None)
+            by_broker = fire is not None
+            skipped = "skipped, " if fire == NO_FIRE else ""
             late = ", too late: it was fired already" if last_fired and not by_broker else ""
             at = time_text(record.timestamp_ms)
             if record.value is None:
-                event = "done" if by_broker else f"cancelled{late}"
+                event = f"{skipped}done" if by_broker else f"cancelled{late}"
                 rows.append((at, event, "", partition, record.offset))
             else:
-                event = "goes on" if by_broker else f"scheduled{late}"
+                event = f"{skipped}goes on" if by_broker else f"scheduled{late}"
                 try:
                     due = time_text(read(key, record.headers, record.timestamp_ms).due_ms)
                 except BadSchedule:

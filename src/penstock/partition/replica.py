@@ -25,6 +25,7 @@ from penstock.model.batch import (
 from penstock.model.deferred import Deferred
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
+    CoordinatorLoadInProgress,
     CorruptMessage,
     FencedLeaderEpoch,
     InvalidProducerEpoch,
@@ -490,10 +491,11 @@ class Replica:
         repeated: frozenset[int],
         now_ms: int,
         handover: Accepted | None,
+        internal: bool = False,
     ) -> Appended:
         """Append a batch whose repeated records are removed, and add its other ids to the window."""
         end = self.log.log_end
-        appended = self._store(role, batch, header_of(batch), now_ms, handover=handover)
+        appended = self._store(role, batch, header_of(batch), now_ms, internal=internal, handover=handover)
         if appended.base_offset >= end:
             # Not a retry of a batch that is in the log.
             dedupe.appended(ids, appended.base_offset, self.log, repeated)
@@ -760,7 +762,7 @@ class Replica:
         """Append a batch that a schedule delivers, unless the log has it; returns the offset that it ends at, at most.
 
         It is acknowledged once everything below that is committed. `RefusedDelivery`: it never will be, once the end
-        that the error has is committed.
+        that the error has is committed. `CoordinatorLoadInProgress`: it can be after `read_ids`.
         """
         role = self.leading()
         role.check_enough_in_sync()
@@ -781,9 +783,27 @@ class Replica:
         try:
             if len(batch) > self._rules.bytes_max:
                 raise MessageTooLarge(f"a batch of {len(batch)} bytes, {self._rules.bytes_max} are allowed")
-            return self._append_own(role, batch, now_ms, 0).end
+            return self._append_delivery(role, batch, now_ms).end
         except (InvalidRecord, InvalidTimestamp, MessageTooLarge) as refusal:
             raise RefusedDelivery(refusal, self._fence_delivery(role, header, now_ms)) from refusal
+
+    def _append_delivery(self, role: Leader, batch: memoryview, now_ms: int) -> Appended:
+        dedupe = self.dedupe
+        ids = () if dedupe is None else ids_of(batch)
+        if dedupe is None or not ids:
+            return self._append_own(role, batch, now_ms, 0)
+        if dedupe.window is None:
+            raise CoordinatorLoadInProgress(f"the message ids of {self.tp} have to be read")
+        sound, header = validate(batch, self._rules, now_ms, self.tp, internal=True)
+        repeated = dedupe.repeated(ids, self.log)
+        if repeated:
+            sound = without_records(sound, header, repeated)
+        return self._store_new(role, dedupe, sound, ids, repeated, now_ms, None, internal=True)
+
+    async def read_ids(self) -> None:
+        """Read the message ids that `accept_delivery` needs."""
+        if self.dedupe is not None:
+            await self.dedupe.load(self.log)
 
     def _fence_delivery(self, role: Leader, header: BatchHeader, now_ms: int) -> Offset:
         """Accept nothing more of the epoch of a batch that is refused: it may be sent again, or arrive late, when the

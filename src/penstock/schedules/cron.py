@@ -22,6 +22,8 @@ SAME_TIME_MAX = 200
 YEARS_MAX = 50
 DAYS_KNOWN_MAX = 1_000
 """Combinations of the fields for days that are kept in memory, with the days that they mean."""
+EXPRESSIONS_KNOWN_MAX = 1_000
+"""Expressions that were read before and are sound."""
 DAY = timedelta(days=1)
 CLEAR_OF = 2 * DAY
 """No clock was ever changed by as much: a search for the times of a day begins so long before it."""
@@ -34,6 +36,7 @@ class BadCron(ValueError):
     """An expression that cannot be read, or that no date matches."""
 
 
+@lru_cache(maxsize=EXPRESSIONS_KNOWN_MAX)
 def check(expression: str) -> None:
     """Raise `BadCron` for an expression that cannot be read."""
     if len(expression) > TEXT_MAX:
@@ -92,7 +95,8 @@ def next_after(expression: str, zone: tzinfo, after_ms: int) -> int | None:
     try:
         start = (EPOCH + timedelta(milliseconds=after_ms)).astimezone(zone)
         day = days.first_from(start.date())
-        while day is not None:
+        last_year = start.year + YEARS_MAX
+        while day is not None and day.year <= last_year:
             if day > start.date() + CLEAR_OF:
                 start = datetime.combine(day - CLEAR_OF, NOON, zone)
             following = days.first_from(day + DAY)

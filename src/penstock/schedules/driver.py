@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from penstock.model.batch import HEADER, HEADER_BYTES, BatchHeader
+from penstock.model.batch import CODEC_MASK, HEADER, HEADER_BYTES, BatchHeader
 from penstock.model.clock import Clock, monotonic_ms
 from penstock.model.deferred import Deferred
 from penstock.model.errors import BrokerError
@@ -38,6 +39,7 @@ from penstock.schedules.firing import (
     NO_PRODUCER,
     REFUSALS,
     CatchUp,
+    Fired,
     Lane,
     LaneKey,
     PartitionSchedules,
@@ -46,18 +48,34 @@ from penstock.schedules.firing import (
 )
 from penstock.schedules.headers import Misfire
 from penstock.schedules.index import Pending, digest_of
-from penstock.schedules.loading import Entry, entries_in, feed, load
+from penstock.schedules.loading import NO_LIMIT, Entry, entries_in, feed, feed_records, load
 from penstock.storage.slices import FileSlice
 from penstock.storage.view import LogChanged
+from penstock.wire.primitives import Malformed
+from penstock.wire.record_columns import Columns, decode_columns
 from penstock.wire.records import RecordBatchBuilder, iter_batches
 from penstock.wire.schedule_records import Fire, Named, Outcome, build_fires
 
 FEED_BYTES = 256 * 1024
 """Bytes of the log that are applied in one step."""
+SLICES_MAX = 16
+"""So many times `FEED_BYTES` are applied in steps between reading entries and firing them."""
 FIRE_BYTES_MAX = 256 * 1024
 """Of one batch that is delivered: the target may have to compress it, on its event loop."""
 ENTRIES_READ_MAX = 20_000
 """Entries that are read for the fires of one moment."""
+READ_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of values that are read for them, with one entry more."""
+READ_STEPS = (1, 16, 256, ENTRIES_READ_MAX)
+"""Entries of each target partition that are read, before others are: a batch may have no room for more."""
+ROWS_PER_STEP = 500
+"""Records that are applied in one step."""
+SMALL_BYTES = 4 * 1024
+LIGHT_RECORDS_BYTES_MAX = 256 * 1024
+"""Compressed batches that are small, and whose records are no more than this, are decompressed on the event loop."""
+OPENED_BYTES_MAX = 32 * 1024 * 1024
+"""Of a batch that stays decompressed after a round of fires, since others of its records are fired next."""
+LEFTOVERS_PER_STEP = 500
 WAITING_MAX = 200_000
 """Entries that are due and wait for their target partition; others wait in the index until there is room."""
 PLACED_PER_STEP = 1_000
@@ -149,6 +167,10 @@ class PartitionDriver:
         self._waiting = 0
         """Entries that are due and wait for their target partitions."""
         self._round_s = 0.0
+        self._has_picked = False
+        """Whether the last round had something to fire."""
+        self._opened: tuple[Offset, Columns] | None = None
+        """The compressed batch that was read last, by its base offset: a record of the log never changes."""
 
     @property
     def pending(self) -> int:
@@ -172,7 +194,10 @@ class PartitionDriver:
     # The task
 
     async def run(self) -> None:
-        """Drive the partition until this broker no longer leads it in this epoch."""
+        """Drive the partition until this broker no longer leads it in this epoch.
+
+        After an error another driver has to load the partition: entries that were about to be fired are in no list.
+        """
         replica = self._replica
         replica.watch(self)
         replica.watch(self, follower=True)
@@ -180,10 +205,7 @@ class PartitionDriver:
             await self._load()
             while self.leads:
                 self._wake.clear()
-                try:
-                    wait_s = await self._round()
-                except LogChanged:
-                    continue
+                wait_s = await self._round()
                 if wait_s is None or wait_s > 0:
                     await self._sleep(wait_s)
                 else:
@@ -235,8 +257,12 @@ class PartitionDriver:
         await self._send(high_watermark)
         await self._close_done()
         await self._close_leftovers()
-        if not self._replica.config.schedule_paused:
+        if self._replica.config.schedule_paused:
+            self._has_picked = False
+        else:
             await self._fire()
+        if not self._has_picked:
+            self._opened = None
         return self._wait_s()
 
     def _count(self) -> None:
@@ -258,6 +284,8 @@ class PartitionDriver:
             waits.append(max(until_due_s, until_round_s) if until_due_s > 0 else max(until_round_s, pause_s))
         if any(lane.waiting for lane in state.lanes.values()) or self._blocked:
             waits.append(RETRY_S)
+        if self._has_picked and is_firing and state.ready():
+            waits.append(self._round_s + ROUND_S_MIN - self._clock.monotonic())
         if due_ms is not None or waits:
             return min(CLOCK_CHECK_S, max(min(waits, default=CLOCK_CHECK_S), 0.0))
         return None
@@ -269,9 +297,46 @@ class PartitionDriver:
         while self.leads and (records := self._unapplied()) is not None:
             if not records.resident():
                 await asyncio.get_running_loop().run_in_executor(self._threads, records.warm)
-            self._apply(records.contents())
-            if self._turns.spent():
-                await self._turns.pause()
+            await self._apply_in_steps(memoryview(records.contents()))
+
+    async def _catch_up_and_go_on(self) -> None:
+        """Apply what was appended meanwhile: the last of it at once, since producers may be as fast as this."""
+        for _ in range(SLICES_MAX):
+            if not self.leads or (records := self._unapplied()) is None:
+                return
+            if not records.resident():
+                await asyncio.get_running_loop().run_in_executor(self._threads, records.warm)
+            await self._apply_in_steps(memoryview(records.contents()))
+        self._apply_rest()
+
+    async def _apply_in_steps(self, data: memoryview) -> None:
+        applied = self._state.applied
+        for position, header in iter_batches(data):
+            if header.next_offset <= applied:
+                continue
+            batch = data[position : position + header.size]
+            if header.is_control or not header.record_count:
+                feed(self._state, batch, header)
+                continue
+            columns = await self._columns_of(batch, header)
+            for row in range(0, len(columns), ROWS_PER_STEP):
+                rows = range(row, min(row + ROWS_PER_STEP, len(columns)))
+                feed_records(self._state, columns, header, rows)
+                if self._turns.spent():
+                    await self._turns.pause()
+            self._state.applied = header.next_offset
+        if self._state.applied == applied:
+            # Compaction left nothing there.
+            self._state.applied = self._replica.log.log_end
+
+    async def _columns_of(self, batch: memoryview, header: BatchHeader) -> Columns:
+        """The records of a batch, decompressed in a thread where they may be many."""
+        if not header.attributes & CODEC_MASK:
+            return decode_columns(batch)
+        if header.size <= SMALL_BYTES:
+            with suppress(Malformed):
+                return decode_columns(batch, limit_bytes=LIGHT_RECORDS_BYTES_MAX)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, decode_columns, batch)
 
     def _apply_rest(self) -> None:
         """Apply everything now: what is missing was appended a moment ago, and is in the page cache."""
@@ -303,12 +368,18 @@ class PartitionDriver:
         self._replica.append(memoryview(batch), self._clock.now_ms(), internal=True)
         self._apply_rest()
 
-    async def _read(self, offsets: Iterable[Offset]) -> dict[Offset, Entry]:
-        """Entries by offset; those that were deleted are left out."""
+    async def _read(
+        self, offsets: Iterable[Offset], bytes_max: int = NO_LIMIT
+    ) -> tuple[dict[Offset, Entry], set[Offset]]:
+        """Entries by offset, without those that were deleted; and the offsets that were not looked at.
+
+        It looks at no more once more than `bytes_max` bytes of values are read.
+        """
         wanted = sorted(set(offsets))
         found: dict[Offset, Entry] = {}
         log = self._replica.log
         at = 0
+        left = bytes_max
         while at < len(wanted):
             try:
                 records = log.slice(max(wanted[at], log.log_start), 1, end=log.log_end, at_least_one=True)
@@ -318,7 +389,7 @@ class PartitionDriver:
                 break
             if not records.resident():
                 await asyncio.get_running_loop().run_in_executor(self._threads, records.warm)
-            data = records.contents()
+            data = memoryview(records.contents())
             if len(data) < HEADER_BYTES:
                 at += 1
                 continue
@@ -326,11 +397,26 @@ class PartitionDriver:
             first = at
             while at < len(wanted) and wanted[at] < header.next_offset:
                 at += 1
-            found |= entries_in(data, wanted[first:at])
+            some = entries_in(await self._opened_batch(data[: header.size], header), wanted[first:at], left)
+            found |= some
+            left -= sum(len(entry.value) for entry in some.values())
+            if left < 0:
+                last = max(some)
+                return found, {offset for offset in wanted if offset > last}
             at = max(at, first + 1)
             if self._turns.spent():
                 await self._turns.pause()
-        return found
+        return found, set()
+
+    async def _opened_batch(self, batch: memoryview, header: BatchHeader) -> Columns:
+        """As `_columns_of`; a compressed batch may be read again and again, until all of it is fired."""
+        if not header.attributes & CODEC_MASK:
+            return decode_columns(batch)
+        if self._opened is not None and self._opened[0] == header.base_offset:
+            return self._opened[1]
+        columns = await self._columns_of(batch, header)
+        self._opened = header.base_offset, columns
+        return columns
 
     # Delivering
 
@@ -346,7 +432,7 @@ class PartitionDriver:
                 entries = self._read_before.pop(key, {})
                 if not all(named.offset in entries for named in fire.named):
                     # The fire is an earlier leader's.
-                    entries = await self._read(named.offset for named in fire.named)
+                    entries, _ = await self._read(named.offset for named in fire.named)
                     if lane.open is not fire or not self.leads:
                         return
                 whole = all(named.offset in entries for named in fire.named)
@@ -409,7 +495,9 @@ class PartitionDriver:
         done = [each for each in self._sending.values() if each.outcome is not None]
         if not done:
             return
-        self._apply_rest()
+        await self._catch_up_and_go_on()
+        if not self.leads:
+            return
         ended: list[Ended] = []
         for sending in done:
             lane, outcome = sending.lane, sending.outcome
@@ -437,12 +525,14 @@ class PartitionDriver:
             return
         self._state.check_leftovers = False
         left = self._state.leftovers()
-        if not left:
-            return
-        entries = await self._read(offset for offset, _ in left)
+        for at in range(0, len(left), LEFTOVERS_PER_STEP):
+            await self._close_some(left[at : at + LEFTOVERS_PER_STEP])
+
+    async def _close_some(self, left: Sequence[tuple[Offset, Fired]]) -> None:
+        entries, _ = await self._read(offset for offset, _ in left)
+        await self._catch_up_and_go_on()
         if not self.leads:
             return
-        self._apply_rest()
         state = self._state
         for offset, fired in left:
             if state.fired.get(offset) != fired:
@@ -486,20 +576,42 @@ class PartitionDriver:
             if self._turns.spent():
                 await self._turns.pause()
         picked = self._pick(now_ms)
+        self._has_picked = bool(picked)
         if not picked:
             return
         self._round_s = now_s
-        entries = await self._read(entry.offset for _, some in picked for entry in some)
+        entries, unread = await self._read_picked(picked)
         missing = [lane for lane, _ in picked if lane.producer_id == NO_PRODUCER]
         if missing:
             await self._give_producer_id(missing)
         # Records may have come meanwhile, that replace or cancel some of these.
-        self._apply_rest()
+        await self._catch_up_and_go_on()
         if not self.leads or self._deliverer.target() != target:
             for lane, some in picked:
                 state.give_back(lane, some)
             return
-        self._make_fires(picked, entries, target)
+        self._make_fires(picked, entries, unread, target)
+
+    async def _read_picked(
+        self, picked: Sequence[tuple[Lane, list[Pending]]]
+    ) -> tuple[dict[Offset, Entry], set[Offset]]:
+        """The entries to fire, as far as batches may have room for them; and the offsets of those not read."""
+        found: dict[Offset, Entry] = {}
+        unread = {entry.offset for _, some in picked for entry in some}
+        left = min(READ_BYTES_MAX, 2 * FIRE_BYTES_MAX * len(picked))
+        begun = 0
+        for end in READ_STEPS:
+            wanted = {entry.offset for _, some in picked for entry in some[begun:end]}
+            read, rest = await self._read(wanted, left)
+            found |= read
+            unread -= wanted - rest
+            left -= sum(len(entry.value) for entry in read.values())
+            begun = end
+            if not unread or left <= 0:
+                break
+        if self._opened is not None and len(self._opened[1].data) > OPENED_BYTES_MAX:
+            self._opened = None
+        return found, unread
 
     def _pick(self, now_ms: int) -> list[tuple[Lane, list[Pending]]]:
         """The entries to fire now, by lane, as far as the rate of late ones allows."""
@@ -507,12 +619,14 @@ class PartitionDriver:
         lanes = state.ready()
         if not lanes:
             return []
-        allowed = self._catch_up.allowed(self._replica.config.schedule_catchup_rate, monotonic_ms(self._clock))
+        allowed = self._late_allowed()
         each_max = min(FIRE_RECORDS_MAX, max(1, ENTRIES_READ_MAX // len(lanes)))
         late = 0
         picked: list[tuple[Lane, list[Pending]]] = []
         # Oldest first.
         for lane in sorted(lanes, key=lambda lane: lane.waiting[0].due_ms):
+            if late >= allowed and now_ms - lane.waiting[0].due_ms > LATE_MS:
+                continue
             found = state.candidates(lane, each_max)
             some: list[Pending] = []
             for entry in found:
@@ -524,8 +638,10 @@ class PartitionDriver:
             state.give_back(lane, found[len(some) :])
             if some:
                 picked.append((lane, some))
-        self._catch_up.used(late)
         return picked
+
+    def _late_allowed(self) -> int:
+        return self._catch_up.allowed(self._replica.config.schedule_catchup_rate, monotonic_ms(self._clock))
 
     async def _give_producer_id(self, lanes: Sequence[Lane]) -> None:
         allocated = await self._take_producer_id()
@@ -537,13 +653,17 @@ class PartitionDriver:
                 lane.producer_id = state.producer_id
 
     def _make_fires(
-        self, picked: Sequence[tuple[Lane, list[Pending]]], entries: dict[Offset, Entry], target: Target
+        self,
+        picked: Sequence[tuple[Lane, list[Pending]]],
+        entries: dict[Offset, Entry],
+        unread: set[Offset],
+        target: Target,
     ) -> None:
         state, now_ms = self._state, self._clock.now_ms()
         skipped = RecordBatchBuilder()
         fires: list[Fire] = []
         for lane, some in picked:
-            named, firing = self._named(lane, some, entries, target, now_ms, skipped)
+            named, firing = self._named(lane, some, entries, unread, target, now_ms, skipped)
             if named:
                 fires.append(state.make_fire(lane, now_ms, named, firing))
                 self._read_before[lane.topic_id, lane.partition] = {each.offset: entries[each.offset] for each in named}
@@ -560,6 +680,7 @@ class PartitionDriver:
         lane: Lane,
         some: list[Pending],
         entries: dict[Offset, Entry],
+        unread: set[Offset],
         target: Target,
         now_ms: int,
         skipped: RecordBatchBuilder,
@@ -569,7 +690,11 @@ class PartitionDriver:
         named: list[Named] = []
         firing: list[Pending] = []
         size, size_limit = HEADER_BYTES, min(FIRE_BYTES_MAX, target.bytes_max)
+        allowed = self._late_allowed()
         for at, pending in enumerate(some):
+            if pending.offset in unread:
+                state.give_back(lane, some[at:])
+                break
             entry = entries.get(pending.offset)
             if entry is None or pending.due_ms > now_ms or not state.is_pending(pending):
                 if entry is not None and state.is_pending(pending):
@@ -587,10 +712,15 @@ class PartitionDriver:
                     self._blocked.append(pending)
                 continue
             room = max(0 if named else 1, (size_limit - size) // size_max(entry))
-            if not room or len(named) >= lane.records_max:
+            late = sum(now_ms - due_ms > LATE_MS for due_ms in times)
+            if not room or len(named) >= lane.records_max or (late and allowed <= 0):
                 state.give_back(lane, some[at:])
                 break
             times = times[:room]
+            # A recurring schedule may use more than there is, which those after it wait for.
+            late = min(late, len(times))
+            allowed -= late
+            self._catch_up.used(late)
             size += len(times) * size_max(entry)
             named += (Named(pending.offset, due_ms) for due_ms in times)
             firing.append(pending)

@@ -105,7 +105,7 @@ class PartitionSchedules:
         self._held_keys: dict[Digest, int] = {}
         """Keys with records in open transactions, and how many."""
         self._cancelled: dict[Digest, Offset] = {}
-        """Tombstones since the oldest open transaction began: they are newer than its records."""
+        """The newest tombstones of keys with records in open transactions, which are older."""
         self._closing: set[Offset] = set()
         """Fires whose closing is being appended."""
         self.check_leftovers = False
@@ -127,7 +127,7 @@ class PartitionSchedules:
 
     def remove(self, offset: Offset, digest: Digest) -> None:
         """A tombstone."""
-        if self._held:
+        if digest in self._held_keys:
             self._cancelled[digest] = max(offset, self._cancelled.get(digest, NO_OFFSET))
         before = self.index.remove(digest, offset)
         if before >= 0:
@@ -161,8 +161,9 @@ class PartitionSchedules:
         if records and self.fired:
             # Of an aborted one, and of a committed one whose records are older than what was fired.
             self.check_leftovers = True
-        if not self._held:
-            self._cancelled.clear()
+        for held in records:
+            if held.digest not in self._held_keys:
+                self._cancelled.pop(held.digest, None)
 
     def fire(self, offset: Offset, end: Offset, fire: Fire) -> None:
         """A fire record."""

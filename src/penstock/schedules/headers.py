@@ -16,6 +16,7 @@ All other headers are the message's.
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 from penstock.schedules import cron
@@ -42,6 +43,8 @@ OWN = frozenset({DELIVER_AT, DELAY, CRON, ZONE, KEY, MISFIRE, PAUSED, AFTER, FIR
 TIME_MAX = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 TEXT_BYTES_MAX = 256
+RECURRENCES_KNOWN_MAX = 1_000
+"""Expressions with their zones whose last due time is kept in memory."""
 
 
 class Misfire(Enum):
@@ -60,10 +63,34 @@ class Recurrence(NamedTuple):
     zone: str
 
     def next_after(self, after_ms: int) -> int | None:
+        known = last_gap(self)
+        begin_ms, end_ms = known.gap
+        if begin_ms <= after_ms < end_ms:
+            return end_ms
         found = zone(self.zone)
         assert found is not None, f"no zone {self.zone}"
         due_ms = cron.next_after(self.expression, found, after_ms)
-        return None if due_ms is None or due_ms > TIME_MAX else due_ms
+        if due_ms is None or due_ms > TIME_MAX:
+            return None
+        known.gap = after_ms, due_ms
+        return due_ms
+
+
+class LastGap:
+    """The time before the due time that a recurrence was last asked for: the answer is the same from anywhere in it.
+
+    Thousands of schedules may have the same expression, and go on at the same moment.
+    """
+
+    __slots__ = ("gap",)
+
+    def __init__(self) -> None:
+        self.gap: tuple[int, int] = (0, 0)
+
+
+@lru_cache(maxsize=RECURRENCES_KNOWN_MAX)
+def last_gap(_: Recurrence) -> LastGap:
+    return LastGap()
 
 
 class Schedule(NamedTuple):

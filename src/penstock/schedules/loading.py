@@ -17,6 +17,7 @@ from penstock.wire.records import ABORT_MARKER, Header, decode_records, parse_ma
 from penstock.wire.schedule_records import Fire, parse
 
 HASH_MASK = 0x7FFFFFFF
+NO_LIMIT = 2**63
 
 
 class Entry(NamedTuple):
@@ -40,7 +41,8 @@ def feed(state: PartitionSchedules, batch: Buffer, header: BatchHeader) -> None:
     if header.is_control:
         feed_control(state, batch, header)
     elif header.record_count:
-        feed_records(state, decode_columns(batch), header)
+        columns = decode_columns(batch)
+        feed_records(state, columns, header, range(len(columns)))
     state.applied = header.next_offset
 
 
@@ -57,10 +59,12 @@ def feed_control(state: PartitionSchedules, batch: Buffer, header: BatchHeader) 
                 state.close(found)
 
 
-def feed_records(state: PartitionSchedules, columns: Columns, header: BatchHeader) -> None:
+def feed_records(state: PartitionSchedules, columns: Columns, header: BatchHeader, rows: range) -> None:
+    """Apply some records of a batch: a large one in steps, in order."""
     data = memoryview(columns.data)
     transaction = header.producer_id if header.is_transactional else None
-    for row, offset in enumerate(columns.offsets):
+    for row in rows:
+        offset = columns.offsets[row]
         at, size = columns.key_at[row], columns.key_sizes[row]
         if size < 0:
             continue
@@ -92,15 +96,22 @@ def load(view: LogView) -> PartitionSchedules:
     state.applied = view.log_start
     for batch in view.walk_from(view.log_start, bodies=True):
         feed(state, batch.data, batch.header)
+    # Those were too late for an earlier leader, which counted them.
+    state.too_late = 0
     return state
 
 
-def entries_in(batch: Buffer, offsets: Iterable[Offset]) -> dict[Offset, Entry]:
-    """The entries at some offsets of a batch; those that compaction has removed are left out."""
-    columns = decode_columns(batch)
+def entries_in(columns: Columns, offsets: Iterable[Offset], bytes_max: int = NO_LIMIT) -> dict[Offset, Entry]:
+    """The entries at some offsets of a batch, in order; those that compaction has removed are left out.
+
+    With more than `bytes_max` bytes of values it is without those after the last one in it.
+    """
     data = memoryview(columns.data)
     found: dict[Offset, Entry] = {}
+    size = 0
     for offset in offsets:
+        if size > bytes_max:
+            break
         row = bisect_left(columns.offsets, offset)
         if (
             row == len(columns)
@@ -117,5 +128,6 @@ def entries_in(batch: Buffer, offsets: Iterable[Offset]) -> dict[Offset, Entry]:
         except BadSchedule:
             continue
         value = bytes(data[value_at : value_at + columns.value_sizes[row]])
+        size += len(value)
         found[offset] = Entry(offset, columns.timestamps[row], key, value, headers, schedule)
     return found

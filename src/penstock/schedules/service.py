@@ -14,6 +14,7 @@ from penstock.model.deferred import Deferred, Eventual
 from penstock.model.error_codes import ERRORS_BY_CODE
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
+    CoordinatorLoadInProgress,
     FencedLeaderEpoch,
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
@@ -236,6 +237,9 @@ class Schedules:
             payload = memoryview(bytearray(request.payload) if batch is None else batch)
             try:
                 end = to.accept_delivery(payload, self._clock.now_ms())
+            except CoordinatorLoadInProgress as error:
+                self._read_ids(to)
+                return wire.Response(error_code=error.code)
             except OutOfOrderSequenceNumber as error:
                 # One that was deposed and does not know it lacks batches that its successor has.
                 confirmed = to.confirm_leader(self._clock.now_ms())
@@ -245,6 +249,22 @@ class Schedules:
             return refusable(to.committed(end), wire.Response())
         except BrokerError as error:
             return wire.Response(error_code=error.code)
+
+    def _read_ids(self, replica: Replica) -> None:
+        """Read the message ids that deliveries to a partition need; they come again."""
+
+        async def reading() -> None:
+            try:
+                await replica.read_ids()
+            except BrokerError as error:
+                self._log.debug("message_ids_not_read", partition=str(replica.tp), reason=str(error))
+
+        work = reading()
+        try:
+            self._spawn(work)
+        except RuntimeError:
+            # The broker is stopping.
+            work.close()
 
     def _check_source(self, request: wire.Request) -> None:
         """Refuse a leader of the schedules that is known to be deposed."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from tests.unit.partition.rig import Rig, topic
+from tests.unit.partition.rig import Rig, everything, topic
 
 from penstock.model.generated_errors import (
+    CoordinatorLoadInProgress,
     InvalidProducerEpoch,
     InvalidRecord,
     MessageTooLarge,
@@ -13,8 +16,10 @@ from penstock.model.generated_errors import (
 )
 from penstock.model.ids import ProducerEpoch, ProducerId
 from penstock.model.producers import schedule_producer_id
+from penstock.partition.deduplication import ids_of
 from penstock.partition.redirect import Drain
 from penstock.partition.replica import RefusedDelivery, Replica
+from penstock.partition.results import Appended
 from penstock.testing.manual import NOW_MS
 from penstock.wire.records import Record, build_batch
 
@@ -89,6 +94,45 @@ def test_a_drained_partition_accepts_nothing_now_or_later() -> None:
     replica.detour = None
     with pytest.raises(InvalidProducerEpoch):
         accept(replica, delivery(1))
+
+
+def test_of_a_message_id_one_record_is_readable_whether_a_schedule_or_a_producer_brings_it() -> None:
+    rig = Rig(topic(configs={"dedupe.window.records": "100"}))
+    replica = rig.replica()
+
+    def batch(sequence: int, *ids: bytes) -> memoryview:
+        records = [Record(at, NOW_MS, b"k", each, [("penstock-msg-id", each)]) for at, each in enumerate(ids)]
+        if sequence < 0:
+            return memoryview(build_batch(records))
+        epoch = ProducerEpoch(0)
+        return memoryview(build_batch(records, producer_id=SCHEDULES, producer_epoch=epoch, base_sequence=sequence))
+
+    async def produce(*ids: bytes) -> None:
+        appended = replica.append(batch(-1, *ids), NOW_MS)
+        if not isinstance(appended, Appended):
+            await appended
+
+    async def story() -> None:
+        with pytest.raises(CoordinatorLoadInProgress):
+            accept(replica, batch(0, b"a", b"b"))
+        await replica.read_ids()
+        assert accept(replica, batch(0, b"a", b"b")) == 2
+        await produce(b"b", b"c")
+        assert accept(replica, batch(2, b"c", b"d")) == 6
+        assert accept(replica, batch(4, b"d")) == 7
+        # Sequences go on, also past a record that was removed, and what was sent before is a duplicate.
+        assert accept(replica, batch(2, b"c", b"d")) == 7
+        assert accept(replica, batch(5, b"e")) == 8
+
+    asyncio.run(story())
+    assert [record.value for record in everything(replica)] == [b"a", b"b", b"c", b"d", b"e"]
+    assert replica.dedupe is not None
+    known = ids_of(batch(0, b"a", b"b", b"c", b"d", b"e"))
+    live = replica.dedupe.repeated(known, replica.log)
+    # The next leader reads the same window.
+    replica.dedupe.forget()
+    asyncio.run(replica.read_ids())
+    assert replica.dedupe.repeated(known, replica.log) == live == {0, 1, 2, 3, 4}
 
 
 def test_only_batches_of_schedules_are_accepted() -> None:

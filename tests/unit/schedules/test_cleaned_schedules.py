@@ -18,6 +18,7 @@ from penstock.storage.trash import Trash
 from penstock.storage.txn_index import AbortedTxn
 from penstock.testing import MemDisk
 from penstock.testing.model.schedules import World
+from penstock.wire.record_columns import decode_columns
 from penstock.wire.records import ABORT_MARKER, decode_records, parse_marker
 
 SETTINGS = Settings(
@@ -116,7 +117,7 @@ def problem_of(seed: int) -> str | None:
             found = set()
             for batch in log.view().walk_from(log.log_start, bodies=True):
                 if not batch.header.is_control and batch.header.record_count:
-                    found |= set(entries_in(batch.data, [each.offset for each in lane.open.named]))
+                    found |= set(entries_in(decode_columns(batch.data), [each.offset for each in lane.open.named]))
             if found != {each.offset for each in lane.open.named}:
                 return "an open fire misses records"
     before, after = facts_of(load(whole.view())), facts_of(state)

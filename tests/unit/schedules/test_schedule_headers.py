@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from typing import Any
 
 import pytest
 from cronsim import CronSim
@@ -16,7 +17,7 @@ from penstock.model.ids import TopicPartition
 from penstock.partition.validation import ValidationRules, validate
 from penstock.schedules import cron
 from penstock.schedules.firing import CATCH_UP_TIMES_MAX, MISSED_MS, CatchUp, counts_from, due_times
-from penstock.schedules.headers import TIME_MAX, BadSchedule, Misfire, Recurrence, Schedule, read
+from penstock.schedules.headers import TIME_MAX, BadSchedule, Misfire, Recurrence, Schedule, last_gap, read
 from penstock.schedules.service import why_refused
 from penstock.schedules.zones import zone
 from penstock.wire.records import Record, build_batch
@@ -37,6 +38,15 @@ def ms(text: str) -> int:
         (
             [("penstock-deliver-at", b"2030-07-01T00:00"), ("penstock-tz", b"Europe/Berlin")],
             ms("2030-07-01T00:00+02:00"),
+        ),
+        # A time that does not exist, and one that occurs twice.
+        (
+            [("penstock-deliver-at", b"2026-03-29T02:30"), ("penstock-tz", b"Europe/Berlin")],
+            ms("2026-03-29T03:30+02:00"),
+        ),
+        (
+            [("penstock-deliver-at", b"2026-10-25T02:30"), ("penstock-tz", b"Europe/Berlin")],
+            ms("2026-10-25T02:30+02:00"),
         ),
         ([("penstock-delay-ms", b"500"), ("mine", b"x")], 1_500),
         ([("penstock-cron", b"* * * * *")], 60_000),
@@ -160,6 +170,44 @@ def test_the_next_time_is_later_and_nothing_lies_between(expression: str, name: 
     assert cron.next_after(expression, found, (at + following) // 2) == following
 
 
+@pytest.mark.parametrize("expression", ["30 2 * * *", "*/20 * * * *", "15 1-3 * * SUN", "0 0 29 2 *"])
+@pytest.mark.parametrize(
+    ("name", "day"),
+    [
+        (BERLIN, "2026-03-28T22:00+00:00"),
+        (BERLIN, "2026-10-24T22:00+00:00"),
+        ("Australia/Lord_Howe", "2026-04-04T12:00+00:00"),
+    ],
+)
+def test_the_gap_that_is_remembered_gives_the_same_times(expression: str, name: str, day: str) -> None:
+    found = zone(name)
+    assert found is not None
+    recurrence = Recurrence(expression, name)
+    begun = ms(day)
+    forward = range(begun, begun + 10 * 3_600_000, 11 * 60_000)
+    for at in (*forward, *reversed(forward)):
+        assert recurrence.next_after(at) == cron.next_after(expression, found, at)
+
+
+def test_schedules_of_one_expression_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands may go on at the same moment, on the event loop of their leader."""
+    computed = 0
+    next_after = cron.next_after
+
+    def counted(*args: Any) -> int | None:
+        nonlocal computed
+        computed += 1
+        return next_after(*args)
+
+    monkeypatch.setattr(cron, "next_after", counted)
+    last_gap.cache_clear()
+
+    dues = {read(b"%d" % each, [("penstock-cron", b"0 9 * * *")], 1_000 + each).due_ms for each in range(100)}
+
+    assert dues == {9 * 3_600_000}
+    assert computed == 1
+
+
 @given(
     st.tuples(
         st.sampled_from(["0", "30", "*/20"]),
@@ -201,6 +249,24 @@ def test_days_that_are_decades_away_are_found_with_few_steps(monkeypatch: pytest
         looked_at = 0
         cron.next_after(expression, UTC, ms("2012-02-29T23:59:30+00:00"))
         assert looked_at < 1_500, expression
+
+
+def test_a_time_that_never_exists_is_given_up_after_fifty_years(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clocks in Berlin go forward from two o'clock on each 31st of March that is a Sunday."""
+    looked_at = 0
+    first_of = cron.first_of
+
+    def counted(*args: Any) -> int | None:
+        nonlocal looked_at
+        looked_at += 1
+        return first_of(*args)
+
+    monkeypatch.setattr(cron, "first_of", counted)
+    with pytest.raises(BadSchedule, match="50 years"):
+        read(
+            b"id", [("penstock-cron", b"* 2 31 3 */7"), ("penstock-tz", b"Europe/Berlin")], ms("2026-01-01T00:00+00:00")
+        )
+    assert looked_at < 20
 
 
 def test_missed_times_are_made_up_for_as_the_policy_says() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 from penstock.model.ids import Offset
 from penstock.model.producers import PRODUCER_ID_MAX
 from penstock.partition import producers
 from penstock.partition.producers import ProducerTable
+from penstock.schedules import delivery
 from penstock.schedules.firing import Lane, PartitionSchedules
 from penstock.schedules.index import Pending
 from penstock.testing.model import schedules as model
@@ -39,6 +41,30 @@ def inherited_is_committed() -> Generator[None]:
         patched(PartitionSchedules, "may_begin", staticmethod(always)),
         patched(PartitionSchedules, "deliverable", deliverable),
     ):
+        yield
+
+
+@contextmanager
+def function_of_the_log() -> Generator[None]:
+    """A delivery has something that its sender knows and the log does not: here, how many were built before."""
+    built = count()
+
+    def timestamp_of(due_ms: int, fired_ms: int) -> int:
+        return fired_ms + next(built)
+
+    with patched(delivery, "timestamp_of", timestamp_of):
+        yield
+
+
+@contextmanager
+def order_of_due_times() -> Generator[None]:
+    """A fire names what is due in any order."""
+    candidates = PartitionSchedules.candidates
+
+    def backwards(state: PartitionSchedules, lane: Lane, most: int) -> list[Pending]:
+        return candidates(state, lane, most)[::-1]
+
+    with patched(PartitionSchedules, "candidates", backwards):
         yield
 
 
@@ -219,6 +245,8 @@ ABLATIONS: dict[str, Ablation] = {
     for each in (
         sent_when_committed,
         inherited_is_committed,
+        function_of_the_log,
+        order_of_due_times,
         known_sequences,
         never_forgotten,
         one_open_fire,

@@ -24,6 +24,7 @@ from penstock.schedules.firing import NO_PRODUCER, Lane, PartitionSchedules, due
 from penstock.schedules.headers import DELIVER_AT, DUE, FIRED_BY, Misfire
 from penstock.schedules.index import Pending
 from penstock.schedules.loading import Entry, entries_in, feed
+from penstock.wire.record_columns import decode_columns
 from penstock.wire.records import (
     ABORT_MARKER,
     Record,
@@ -91,7 +92,7 @@ class Leader:
         for header, data in self.log:
             here = [Offset(each) for each in wanted if header.base_offset <= each < header.next_offset]
             if here and not header.is_control:
-                found |= entries_in(data, here)
+                found |= entries_in(decode_columns(data), here)
         return found
 
 
