@@ -161,10 +161,22 @@ class LedSharePartition:
         except BrokerError as error:
             self._load_failed(error)
             return
-        if start is not None:
+        if start is None:
+            self._owner.spawn(self._search(state))
+        elif self.settings.auto_offset_reset == "earliest":
             self._begin(state, start)
         else:
-            self._owner.spawn(self._search(state))
+            self._begin_once(state, start)
+
+    def _begin_once(self, state: SharePartitionState, start: Offset) -> None:
+        """Begin where another leader would not begin later, once that is committed.
+
+        Else the records between the two would be lost to the group, even those that its members hold.
+        """
+        group, (topic_id, index) = self.group, self.key
+        self._owner.persister.write(
+            group, topic_id, index, state.state_epoch, self.leader_epoch, start, 0, ()
+        ).deliver_to(lambda _: self._begin(state, start) if self.gone is None else None, self._load_failed)
 
     def _first_start(self) -> Offset | None:
         """Where a new group begins; None where that has to be looked up by time."""
@@ -188,7 +200,7 @@ class LedSharePartition:
         if found is None or found.offset >= self.replica.offsets.high_watermark:
             self._load_failed(OffsetNotAvailable())
         elif self.gone is None:
-            self._begin(state, found.offset)
+            self._begin_once(state, found.offset)
 
     async def _search_log(self, search: Callable[[LogView], T]) -> T:
         """Search the log in a thread, and again when its files changed meanwhile."""
