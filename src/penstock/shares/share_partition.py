@@ -76,9 +76,6 @@ RANGES_MAX = 10_000
 RECOUNT_AFTER = 1_000
 """Changes of a window with too many runs until the runs are counted again."""
 
-BACKOFF_MS_MAX = 15 * 60 * 1000
-"""The longest backoff: a record that waits holds the start."""
-
 BACKOFF_SHIFT_MAX = 20
 
 DELIVERIES_MAX = 255
@@ -309,7 +306,9 @@ class SharePartition:
             a, b = batch.first - self.start, batch.last + 1 - self.start
             self._state[a:b] = bytes((batch.state,)) * (b - a)
             self._deliveries[a:b] = bytes((min(batch.deliveries, DELIVERIES_MAX),)) * (b - a)
-            not_before_ms = min(batch.not_before_ms - self._wall_ahead_ms, now_ms + BACKOFF_MS_MAX)
+            # The wall clock of the leader that wrote it may have been another.
+            longest_ms = now_ms + self.limits.backoff_after(batch.deliveries)
+            not_before_ms = min(batch.not_before_ms - self._wall_ahead_ms, longest_ms)
             if batch.state == AVAILABLE and batch.not_before_ms and not_before_ms > now_ms:
                 self._wait(a, b, not_before_ms)
         self._edits = 2 * len(batches)
@@ -374,7 +373,7 @@ class SharePartition:
         of keys.
         """
         if self._keys is None:
-            return self._available(first, until)
+            return self.available(first, until)
         return self._next_of_keys(self._keys, member, first, until)
 
     def _next_of_keys(self, keys: array[int], member: str, first: int, until: int) -> list[tuple[int, int]]:
@@ -408,7 +407,8 @@ class SharePartition:
                     stuck.add(key)
         return found
 
-    def _available(self, first: int, until: int) -> list[tuple[int, int]]:
+    def available(self, first: int, until: int) -> list[tuple[int, int]]:
+        """The AVAILABLE ranges of [first, until), as (first, after the last)."""
         start = self.start
         return [
             (start + found.start(), start + found.end())
@@ -621,7 +621,7 @@ class SharePartition:
         may be all that is left of a partition.
         """
         window_end = self.end
-        for c, d in self._available(first, min(until, window_end)):
+        for c, d in self.available(first, min(until, window_end)):
             if is_written:
                 for e, f, deliveries in _runs(self._deliveries, c - self.start, d - self.start):
                     self._queue.append(Change(self.start + e, self.start + f - 1, ARCHIVED, deliveries, False))

@@ -111,7 +111,7 @@ def key_order() -> Generator[None]:
     def available(
         share: SharePartition, keys: object, member: str, first: int, until: int
     ) -> Sequence[tuple[int, int]]:
-        return share._available(first, until)
+        return share.available(first, until)
 
     with replaced(SharePartition, "_next_of_keys", available):
         yield
