@@ -987,7 +987,7 @@ class SharePartition:
     def begin_copy(self, records_max: int) -> list[DeadRange]:
         """The first records to copy to the dead letters, from one on whose end is written; none while others are."""
         found: list[DeadRange] = []
-        if self._copying:
+        if self._copying or ARCHIVING not in self._state:
             return found
         queued = [*self._queue, *(self._writing.changes if self._writing is not None else ())]
         unwritten = sorted((each.first, each.last) for each in queued if each.state == ARCHIVING)
