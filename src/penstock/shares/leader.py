@@ -623,14 +623,20 @@ class LedSharePartitions:
     def get(self, group: str, key: SharedPartition) -> LedSharePartition:
         """A share partition, loading it if need be; raises why this broker does not lead the partition."""
         found = self.find(group, key)
+        if found is not None and found.replica.config.consume_group in ("", group):
+            return found
+        replica = self.replicas.find(key.topic_id, key.partition)
+        replica.leading()
+        if replica.config.consume_group not in ("", group):
+            refused = TopicAuthorizationFailed(
+                f"topic {replica.tp.topic} is consumed by group {replica.config.consume_group} alone "
+                "(consume.group): its records are removed once that group has consumed them"
+            )
+            if found is not None:
+                # The topic has not always been so.
+                found.drop(refused)
+            raise refused
         if found is None:
-            replica = self.replicas.find(key.topic_id, key.partition)
-            replica.leading()
-            if replica.config.consume_group not in ("", group):
-                raise TopicAuthorizationFailed(
-                    f"topic {replica.tp.topic} is consumed by group {replica.config.consume_group} alone "
-                    "(consume.group): its records are removed once that group has consumed them"
-                )
             found = LedSharePartition(self, group, key, replica)
             self._led.setdefault(group, {})[key] = found
             found.load()
