@@ -70,6 +70,11 @@ FENCED = (NotLeaderOrFollower, FencedStateEpoch, GroupIdNotFound, UnknownTopicOr
 class Waiter(Protocol):
     """A request that waits until something may be acquired."""
 
+    @property
+    def member(self) -> str:
+        """Whose request it is."""
+        ...
+
     def wake(self, led: LedSharePartition) -> None:
         """Try again: this share partition may have something to acquire, or is gone."""
         ...
@@ -279,8 +284,12 @@ class LedSharePartition:
         if offsets.log_start > share.start:
             share.log_start_moved(offsets.log_start)
         offset = share.next_offset(member)
-        end = offsets.last_stable if settings.read_committed else offsets.high_watermark
-        return offset if offset is not None and offset < end else None
+        return offset if offset is not None and offset < self._readable_end() else None
+
+    def _readable_end(self) -> Offset:
+        """Where what readers of the group may see ends."""
+        offsets = self.replica.offsets
+        return offsets.last_stable if self.settings.read_committed else offsets.high_watermark
 
     def acquire(
         self,
@@ -523,13 +532,25 @@ class LedSharePartition:
             return
         self._waking = True
         try:
+            takers = self._takers()
             for waiter in list(self._waiters):
                 if self.gone is None and self.next_offset() is None:
                     break
-                if waiter in self._waiters:
+                if waiter in self._waiters and (takers is None or waiter.member in takers):
                     waiter.wake(self)
+                    if waiter not in self._waiters:
+                        takers = self._takers()
         finally:
             self._waking = False
+
+    def _takers(self) -> frozenset[str] | None:
+        """The members that may get something now; None is any member."""
+        share = self.share
+        if share is None or self.gone is not None or not share.by_key or not self._waiters:
+            return None
+        if share.room() and share.end < self._readable_end():
+            return None
+        return share.takers()
 
     # The end
 

@@ -411,6 +411,38 @@ class SharePartition:
                     stuck.add(key)
         return found
 
+    def takers(self) -> frozenset[str] | None:
+        """The members that may get something of the window in the order of keys; None is any member.
+
+        Those that wait are asked by it whether they are worth a look, which costs as much for each of them.
+        """
+        keys, state = self._keys, self._state
+        if keys is None:
+            return None
+        unfinished = self._unfinished_runs()
+        holders: dict[int, str] = {}
+        many: dict[int, int] = {}
+        for run in (run for begin, end in unfinished for run in _HELD_RUN.finditer(state, begin, end)):
+            for a, b, lock in self._locked(run.start(), run.end()):
+                for key in keys[a:b]:
+                    holders[key] = lock.member
+                    many[key] = many.get(key, 0) + 1
+        most = self.limits.in_flight_max or len(state)
+        stuck: set[int] = set()
+        found: set[str] = set()
+        for begin, end in unfinished:
+            for at in range(begin, end):
+                key, now = keys[at], state[at]
+                if now == AVAILABLE and key not in stuck:
+                    holder = holders.get(key) if key else None
+                    if holder is None:
+                        return None
+                    if many[key] < most:
+                        found.add(holder)
+                if now in (AVAILABLE, WAITING, RELEASING) and key:
+                    stuck.add(key)
+        return frozenset(found)
+
     def _unfinished_runs(self) -> list[tuple[int, int]]:
         """The runs of offsets in no final state, relative to the start.
 
