@@ -21,6 +21,7 @@ KAFKA_JARS = ROOT / ".cache" / f"kafka-{KAFKA_VERSION}" / "libs"
 HOW_TO_GET = {
     "kcat": "install kcat (on Debian: apt-get install kcat)",
     "kafka-jars": "run `make kafka` (needs Maven)",
+    "javac": "install a JDK (on Debian: apt-get install default-jdk-headless)",
     "gcc": "install a C compiler (on Debian: apt-get install gcc libc6-dev)",
     "librdkafka-headers": "install librdkafka's headers (on Debian: apt-get install librdkafka-dev)",
     "make": "install make",

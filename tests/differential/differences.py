@@ -150,35 +150,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         ),
     ),
     Difference(
-        title="A share fetch of an unknown topic fails for that topic alone",
-        reason=(
-            "Kafka 4.3.1 fails the whole request with UNKNOWN_SERVER_ERROR when a session has a topic id that is not "
-            "known (any more). penstock answers UNKNOWN_TOPIC_ID for its partitions and serves the others."
-        ),
-        places=(Place(scenario="share_fetch/unknown_topics", field="*"),),
-    ),
-    Difference(
-        title="Share fetches go on at once where the log start has moved",
-        reason=(
-            "After DeleteRecords Kafka's next share fetch is empty, and the one after it has the records behind the "
-            "new start; here the first one has them."
-        ),
-        places=(Place(scenario="share_fetch/start_of_the_log_moves", field="*"),),
-    ),
-    Difference(
-        title="Neighbouring acquired ranges of one delivery count are one range",
-        reason="With record_limit Kafka begins a range with each batch of the log. Clients treat both alike.",
-        places=(Place(scenario="share_fetch/strict_record_limits", field="*.acquired_records[*]*"),),
-    ),
-    Difference(
-        title="The described start offset of a share group is the present one",
-        reason=(
-            "Kafka writes the start offset as it was before an acknowledgement, so that it shows the start of the "
-            "acknowledgement before the last. penstock writes it as it will be once the write is committed."
-        ),
-        places=(Place(scenario="share_acknowledge/offsets_move_on", field="*.start_offset"),),
-    ),
-    Difference(
         title="A cluster version of its own instead of metadata.version",
         reason=(
             "Kafka's feature levels say which records its metadata log may hold, so that its nodes can be "

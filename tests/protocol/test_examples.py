@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.testing.apache_kafka import find_java
+from penstock.testing.apache_kafka import find_java, find_libs
 from penstock.testing.processes import free_ports
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -105,6 +105,15 @@ def test_the_example_of_a_queue_with_kafkas_tools_delivers_released_records_agai
     assert "\ntea\ncoffee\nwater\n" in said
     assert "Delivery:2\ttea\nDelivery:2\tcoffee\nDelivery:2\twater\n" in said
     assert said.splitlines()[-1].split()[-1] == "0", "no lag"
+
+
+@pytest.mark.needs("kafka-jars")
+@pytest.mark.needs("javac")
+def test_the_example_of_a_queue_in_java_does_its_jobs_with_their_second_attempt(broker: Any) -> None:
+    worker = str(EXAMPLES / "QueueWorker.java")
+    said = run([str(find_java()), "-XX:TieredStopAtLevel=1", "-cp", f"{find_libs()}/*", worker, broker.bootstrap])
+
+    assert said.endswith("10 jobs done\n")
 
 
 def test_every_example_is_run_by_some_test() -> None:

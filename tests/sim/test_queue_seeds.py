@@ -3,12 +3,14 @@
 import pytest
 
 from penstock.testing.histories.deliveries import Fault
-from penstock.testing.sim.queue_ablations import QUEUE_ABLATIONS
-from penstock.testing.sim.queues import EVENTS
+from penstock.testing.sim.queue_ablations import LETTER_ABLATIONS, QUEUE_ABLATIONS
+from penstock.testing.sim.queues import DEAD_LETTER, EVENTS
 from penstock.testing.sim.run import Simulation
 
 SEEDS = ((1, 3), (2, 4), (3, 5))
 """Seeds with their brokers; `penstock sim run --queues` runs more."""
+LETTER_SEEDS = ((1, 3), (2, 1))
+"""The same with --letters."""
 SEEDS_MAX = 6
 """A missing rule is noticed by one of so many first seeds."""
 ABLATION_S = 30.0
@@ -23,9 +25,12 @@ SHOWN_BY = {
     "Q7-committed-reads": Fault.NOT_IN_LOG.value,
     "Q8-leader-epochs": Fault.FINISHED_DELIVERED.value,
     "Q9-gaps-are-available": Fault.START_TOO_FAR.value,
+    "K1-key-order": Fault.KEY_ORDER.value,
+    "QB1-backoff": Fault.TOO_SOON.value,
+    "QD1-letters-first": Fault.LOST.value,
 }
 """What a member sees where the rule is missing."""
-TRIED_FIRST: dict[str, int] = {"Q2-holders": 5}
+TRIED_FIRST: dict[str, int] = {"Q2-holders": 5, "K1-key-order": 2}
 """Seeds that show it today, where that is not the first one."""
 
 pytestmark = pytest.mark.slow
@@ -39,11 +44,21 @@ def test_members_of_share_groups_see_nothing_that_kafka_forbids(seed: int, broke
     assert min(verdict.events[event] for event in EVENTS) > 0
 
 
-@pytest.mark.parametrize("rule", QUEUE_ABLATIONS)
+@pytest.mark.parametrize(("seed", "brokers"), LETTER_SEEDS)
+def test_records_keep_the_order_of_their_keys_wait_and_are_dead_letters_at_last(seed: int, brokers: int) -> None:
+    verdict = Simulation(seed=seed, brokers=brokers, letters=True).run()
+
+    assert verdict.anomalies == ()
+    assert verdict.events[DEAD_LETTER] > 0
+
+
+@pytest.mark.parametrize("rule", [*QUEUE_ABLATIONS, *LETTER_ABLATIONS])
 def test_a_missing_rule_of_share_groups_is_noticed_within_a_few_seeds(rule: str) -> None:
     first = TRIED_FIRST.get(rule, 1)
+    ablation = (QUEUE_ABLATIONS | LETTER_ABLATIONS)[rule]
+    kind = {"queues": rule in QUEUE_ABLATIONS, "letters": rule in LETTER_ABLATIONS}
     for seed in (first, *(seed for seed in range(1, SEEDS_MAX + 1) if seed != first)):
-        verdict = Simulation(seed=seed, brokers=3, queues=True, duration_s=ABLATION_S).run(QUEUE_ABLATIONS[rule])
+        verdict = Simulation(seed=seed, brokers=3, duration_s=ABLATION_S, **kind).run(ablation)
         if any(SHOWN_BY[rule] in anomaly for anomaly in verdict.anomalies):
             return
     raise AssertionError(f"{SEEDS_MAX} seeds without {rule} show nothing")

@@ -50,6 +50,10 @@ BrokersOption = Annotated[
     int, typer.Option("--brokers", "-b", min=1, max=100, help="Brokers of the simulated cluster.")
 ]
 QueuesOption = Annotated[bool, typer.Option("--queues", help="Have share groups as well.")]
+LettersOption = Annotated[
+    bool,
+    typer.Option("--letters", help="Have a share group in order of keys, with backoff and dead letters, as well."),
+]
 SchedulesOption = Annotated[
     bool, typer.Option("--schedules", help="Have a topic of schedules as well; needs 3 brokers.")
 ]
@@ -65,6 +69,7 @@ def run(
     first_seed: Annotated[int, typer.Option("--first-seed", min=0, help="The first of them.")] = 1,
     brokers: BrokersOption = 1,
     queues: QueuesOption = False,
+    letters: LettersOption = False,
     schedules: SchedulesOption = False,
     tides: TidesOption = False,
     seconds: SecondsOption = 60.0,
@@ -74,7 +79,7 @@ def run(
 ) -> None:
     """Run seeds and judge what their clients saw. Exits with 1 if one of them shows an anomaly."""
     ablation_of(ablate)
-    extras = extras_of(brokers, queues=queues, schedules=schedules, tides=tides)
+    extras = extras_of(brokers, queues=queues, letters=letters, schedules=schedules, tides=tides)
     wanted = range(first_seed, first_seed + seeds)
     verdicts: list[Verdict] = []
     with progress("simulating", seeds, unit="seeds", show=output is OutputFormat.TABLE) as bar:
@@ -104,6 +109,7 @@ def replay(
     seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="The seed to run again.")],
     brokers: BrokersOption = 1,
     queues: QueuesOption = False,
+    letters: LettersOption = False,
     schedules: SchedulesOption = False,
     tides: TidesOption = False,
     seconds: SecondsOption = 60.0,
@@ -113,7 +119,7 @@ def replay(
     """Run a seed again and show what happened: time, node, event. Exits with 1 if it shows an anomaly."""
     from penstock.testing.sim.run import Simulation
 
-    extras = extras_of(brokers, queues=queues, schedules=schedules, tides=tides)
+    extras = extras_of(brokers, queues=queues, letters=letters, schedules=schedules, tides=tides)
     more: dict[str, Any] = dict.fromkeys(extras, True)
     simulation = Simulation(seed=seed, brokers=brokers, duration_s=seconds, recorded=True, **more)
     verdict = simulation.run(ablation_of(ablate))
@@ -137,11 +143,11 @@ def ablation_of(rule: str | None) -> Ablation:
     """What takes a rule out."""
     from penstock.testing.sim.ablations import ABLATIONS
     from penstock.testing.sim.cluster_ablations import CLUSTER_ABLATIONS
-    from penstock.testing.sim.queue_ablations import QUEUE_ABLATIONS
+    from penstock.testing.sim.queue_ablations import LETTER_ABLATIONS, QUEUE_ABLATIONS
 
     if rule is None:
         return nullcontext
-    rules = ABLATIONS | CLUSTER_ABLATIONS | QUEUE_ABLATIONS
+    rules = ABLATIONS | CLUSTER_ABLATIONS | QUEUE_ABLATIONS | LETTER_ABLATIONS
     if rule not in rules:
         raise Failure(f"no rule {rule}", f"rules: {', '.join(rules)}")
     return rules[rule]

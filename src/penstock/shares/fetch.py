@@ -120,6 +120,10 @@ class ShareFetchJob:
                     self.results[key] = error
 
     @property
+    def member(self) -> str:
+        return self._member
+
+    @property
     def is_over(self) -> bool:
         """Whether a partition gave something, or none is left that could."""
         return self._has_acquired or not self._led

@@ -70,6 +70,11 @@ FENCED = (NotLeaderOrFollower, FencedStateEpoch, GroupIdNotFound, UnknownTopicOr
 class Waiter(Protocol):
     """A request that waits until something may be acquired."""
 
+    @property
+    def member(self) -> str:
+        """Whose request it is."""
+        ...
+
     def wake(self, led: LedSharePartition) -> None:
         """Try again: this share partition may have something to acquire, or is gone."""
         ...
@@ -161,10 +166,22 @@ class LedSharePartition:
         except BrokerError as error:
             self._load_failed(error)
             return
-        if start is not None:
+        if start is None:
+            self._owner.spawn(self._search(state))
+        elif self.settings.auto_offset_reset == "earliest":
             self._begin(state, start)
         else:
-            self._owner.spawn(self._search(state))
+            self._begin_once(state, start)
+
+    def _begin_once(self, state: SharePartitionState, start: Offset) -> None:
+        """Begin where another leader would not begin later, once that is committed.
+
+        Else the records between the two would be lost to the group, even those that its members hold.
+        """
+        group, (topic_id, index) = self.group, self.key
+        self._owner.persister.write(
+            group, topic_id, index, state.state_epoch, self.leader_epoch, start, 0, ()
+        ).deliver_to(lambda _: self._begin(state, start) if self.gone is None else None, self._load_failed)
 
     def _first_start(self) -> Offset | None:
         """Where a new group begins; None where that has to be looked up by time."""
@@ -188,7 +205,7 @@ class LedSharePartition:
         if found is None or found.offset >= self.replica.offsets.high_watermark:
             self._load_failed(OffsetNotAvailable())
         elif self.gone is None:
-            self._begin(state, found.offset)
+            self._begin_once(state, found.offset)
 
     async def _search_log(self, search: Callable[[LogView], T]) -> T:
         """Search the log in a thread, and again when its files changed meanwhile."""
@@ -267,8 +284,12 @@ class LedSharePartition:
         if offsets.log_start > share.start:
             share.log_start_moved(offsets.log_start)
         offset = share.next_offset(member)
-        end = offsets.last_stable if settings.read_committed else offsets.high_watermark
-        return offset if offset is not None and offset < end else None
+        return offset if offset is not None and offset < self._readable_end() else None
+
+    def _readable_end(self) -> Offset:
+        """Where what readers of the group may see ends."""
+        offsets = self.replica.offsets
+        return offsets.last_stable if self.settings.read_committed else offsets.high_watermark
 
     def acquire(
         self,
@@ -511,13 +532,25 @@ class LedSharePartition:
             return
         self._waking = True
         try:
+            takers = self._takers()
             for waiter in list(self._waiters):
                 if self.gone is None and self.next_offset() is None:
                     break
-                if waiter in self._waiters:
+                if waiter in self._waiters and (takers is None or waiter.member in takers):
                     waiter.wake(self)
+                    if waiter not in self._waiters:
+                        takers = self._takers()
         finally:
             self._waking = False
+
+    def _takers(self) -> frozenset[str] | None:
+        """The members that may get something now; None is any member."""
+        share = self.share
+        if share is None or self.gone is not None or not share.by_key or not self._waiters:
+            return None
+        if share.room() and share.end < self._readable_end():
+            return None
+        return share.takers()
 
     # The end
 
@@ -611,14 +644,20 @@ class LedSharePartitions:
     def get(self, group: str, key: SharedPartition) -> LedSharePartition:
         """A share partition, loading it if need be; raises why this broker does not lead the partition."""
         found = self.find(group, key)
+        if found is not None and found.replica.config.consume_group in ("", group):
+            return found
+        replica = self.replicas.find(key.topic_id, key.partition)
+        replica.leading()
+        if replica.config.consume_group not in ("", group):
+            refused = TopicAuthorizationFailed(
+                f"topic {replica.tp.topic} is consumed by group {replica.config.consume_group} alone "
+                "(consume.group): its records are removed once that group has consumed them"
+            )
+            if found is not None:
+                # The topic has not always been so.
+                found.drop(refused)
+            raise refused
         if found is None:
-            replica = self.replicas.find(key.topic_id, key.partition)
-            replica.leading()
-            if replica.config.consume_group not in ("", group):
-                raise TopicAuthorizationFailed(
-                    f"topic {replica.tp.topic} is consumed by group {replica.config.consume_group} alone "
-                    "(consume.group): its records are removed once that group has consumed them"
-                )
             found = LedSharePartition(self, group, key, replica)
             self._led.setdefault(group, {})[key] = found
             found.load()

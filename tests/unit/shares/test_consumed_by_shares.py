@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 
 import pytest
 from tests.unit.partition.rig import NOW_MS, batch, topic, values
@@ -54,6 +55,20 @@ async def test_other_share_groups_are_refused_with_words() -> None:
     with pytest.raises(TopicAuthorizationFailed, match=f"group {GROUP} alone"):
         made.led.get("others", key)
     assert made.led.get(GROUP, key)
+
+
+@runs
+async def test_a_group_that_has_a_topic_loses_it_when_that_becomes_the_queue_of_another() -> None:
+    plain = topic()
+    made = Leader(plain, settings={})
+    made.rig.append(made.rig.replica(), batch(b"a"))
+    assert made.fetch() == [(0, 0, 1)]
+
+    made.rig.change(plain, replace(plain, configs={"cleanup.policy": "consume", "consume.group": "others"}))
+
+    with pytest.raises(TopicAuthorizationFailed, match="group others alone"):
+        made.share()
+    assert len(made.led) == 0
 
 
 @runs

@@ -70,6 +70,36 @@ async def test_a_released_record_comes_again_to_the_same_member_before_later_one
     assert made.coordinator.start == 1
 
 
+class Waiting:
+    """A fetch that waits and counts how often it is woken."""
+
+    def __init__(self, made: Leader, member: str) -> None:
+        self.member = member
+        self.woken = 0
+        made.share().wait(self)
+
+    def wake(self, _: object) -> None:
+        self.woken += 1
+
+
+@runs
+async def test_only_members_that_may_get_something_are_woken() -> None:
+    made = leader([b"a", b"a"])
+    assert offsets(made.fetch("one", records_max=1)) == [0]
+    one, two = Waiting(made, "one"), Waiting(made, "two")
+
+    made.share().wake()
+    assert (one.woken, two.woken) == (1, 0), "the next one is of the key that the first member holds"
+    made.say(ACCEPT, 0, member="one")
+
+    assert two.woken == 1
+    assert offsets(made.fetch("two")) == [1]
+    one.woken = two.woken = 0
+    made.rig.append(made.rig.replica(), keys(b"a"))
+    await made.pass_ms(1)
+    assert (one.woken, two.woken) == (1, 1), "nobody knows the key of a new record"
+
+
 @runs
 async def test_in_strict_order_the_next_of_a_key_waits_for_the_end_of_the_one_before() -> None:
     made = leader([b"a", b"a", b"b", b"a"], share_order_in_flight="1")

@@ -412,12 +412,14 @@ def test_a_lock_that_expires_and_a_leader_that_changes_keep_the_backoff() -> Non
     assert later.next_offset() == 0
 
 
-def test_a_backoff_that_a_wrong_clock_wrote_ends_within_the_longest() -> None:
-    state = SharePartitionState(3, Offset(0), -1, [StateBatch(0, 0, AVAILABLE, 1, 1 << 50)])
+def test_a_backoff_that_a_wrong_clock_wrote_lasts_no_longer_than_the_group_says() -> None:
+    state = SharePartitionState(3, Offset(0), -1, [StateBatch(0, 0, AVAILABLE, 2, 1 << 50)])
 
-    share = SharePartition(state, Offset(0), LIMITS, now_ms=5)
+    share = SharePartition(state, Offset(0), BACKOFF, now_ms=5)
+    without = SharePartition(state, Offset(0), LIMITS, now_ms=5)
 
-    assert share.next_deadline_ms() == 5 + share_partition.BACKOFF_MS_MAX
+    assert share.next_deadline_ms() == 5 + BACKOFF.backoff_after(2)
+    assert without.next_offset() == 0, "the group has no backoff any more"
 
 
 def test_what_a_leaving_member_held_does_not_wait() -> None:

@@ -563,6 +563,14 @@ class Ordering(Sharing):
                 record.state, record.member, record.expired = ACQUIRED, member, False
                 record.deadline_ms = self.now_ms + LOCK_MS
 
+    @invariant()
+    def those_who_may_get_something_are_known(self) -> None:
+        if not hasattr(self, "share"):
+            return
+        takers = self.share.takers()
+        may = {member for member in "abcd" if self.allowed(member)}
+        assert may == (set("abcd") if takers is None else takers)
+
 
 class Queueing(Ordering):
     """The same in strict order: one record of a key at a time."""

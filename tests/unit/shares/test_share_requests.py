@@ -478,6 +478,49 @@ def test_a_state_that_cannot_be_read_fails_its_partition_and_is_read_again() -> 
     assert acquired(waiting[0]) == [(0, 0, 1)]
 
 
+def begins_at_the_end(broker: Broker) -> Member:
+    """The first member of a group that begins at the end of a log with a record."""
+    broker.produce(b"before")
+    member = broker.member("first")
+    assert member.fetched(max_wait_ms=0) == []
+    return member
+
+
+@pytest.mark.parametrize("by", ["session", "leader", "leader of held records"])
+def test_where_a_group_has_begun_it_goes_on_although_it_has_finished_nothing(by: str) -> None:
+    """Else what was produced since would be lost: the next leader, or the next session, would begin at the end."""
+    broker = Broker(share_auto_offset_reset="latest")
+    first = begins_at_the_end(broker)
+    broker.produce(b"after")
+    if by == "session":
+        first.line.close()
+    else:
+        if by == "leader of held records":
+            assert first.fetched() == [(1, 1, 1)]
+        broker.lead(leader=2, leader_epoch=1)
+        broker.lead(leader=1, leader_epoch=2)
+        broker.rig.loop.run()
+    assert broker.member("second").fetched() == [(1, 1, 1)]
+
+
+def test_nothing_is_handed_out_before_it_is_written_where_the_group_begins() -> None:
+    broker = Broker(share_auto_offset_reset="latest")
+    broker.produce(b"before")
+    broker.persister.is_ready = False
+    member = broker.member()
+    waiting = member.fetch()
+    broker.persister.reads[-1].resolve(broker.persister.state)
+    broker.produce(b"after")
+    broker.rig.loop.run()
+    assert not waiting
+    broker.persister.writes[-1][1].fail(CoordinatorNotAvailable())
+    assert error_of(waiting[0]) == CoordinatorNotAvailable.code
+    broker.persister.is_ready = True
+    broker.produce(b"later")
+    assert member.fetched(max_wait_ms=0) == []
+    assert broker.persister.writes[-1][0][5:] == (3, 0, ())
+
+
 # Leaders
 
 
@@ -573,6 +616,10 @@ async def test_a_group_may_begin_with_the_records_of_the_last_hour() -> None:
         made.rig.append(made.rig.replica(), batch(b"v", at_ms=made.rig.clock.ms - age_ms))
     made.share()
     await asyncio.gather(*made.tasks)
+    assert made.coordinator.writes == [(2, [])]
+    assert made.fetch() == [(2, 3, 1)]
+    made.begin()
+    made.rig.clock.ms += 3_600_000
     assert made.fetch() == [(2, 3, 1)]
 
 

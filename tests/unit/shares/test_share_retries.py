@@ -13,6 +13,8 @@ BACKOFF = {"share.retry.backoff.ms": "2000", "share.retry.backoff.max.ms": "8000
 class Waiting:
     """A fetch that waits."""
 
+    member = "waiter"
+
     def __init__(self, made: Leader) -> None:
         self.made = made
         self.acquired: list[tuple[int, int, int]] = []

@@ -135,6 +135,7 @@ def test_no_record_is_lost() -> None:
 def test_dead_letters_were_rejected_or_at_their_limit() -> None:
     first = [delivery("a", 0, 1.0)]
     assert found(first, [ack("a", 0, REJECT, 1.5)], dead={0: 1}) == set()
+    assert found(first, [ack("a", 0, REJECT, 1.5)], dead={}) == {Fault.LOST}
     assert found(first, [ack("a", 0, RELEASE, 1.5)], dead={0: 1}) == {Fault.DEAD_TOO_EARLY}
     used_up = [delivery("a", 0, 1.0, 3)]
     assert found(used_up, [ack("a", 0, ACCEPT, 1.5)], dead={0: 1}) == {Fault.DEAD_AND_ACCEPTED}
@@ -171,6 +172,8 @@ def test_records_of_a_key_are_delivered_in_order() -> None:
     assert found(together, [*done, ack("a", 1, RELEASE, 5.0)], rules=BY_KEY, records=2) == set()
     apart = keyed(delivery("a", 0, 1.0), delivery("b", 1, 2.0))
     assert found(apart, done, rules=BY_KEY, records=2) == {Fault.KEY_ORDER}
+    unheard = {("b", KEY): 1.5}
+    assert found(apart, done, rules=BY_KEY, records=2, unheard_since=unheard) == set(), "b may hold the first"
     later = keyed(delivery("a", 0, 1.0), delivery("b", 1, 6.0))
     assert found(later, done, rules=BY_KEY, records=2) == set()
 

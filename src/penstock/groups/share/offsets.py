@@ -84,6 +84,10 @@ class ShareOffset:
 NO_OFFSET_YET = ShareOffset(start_offset=-1, leader_epoch=LeaderEpoch(0), lag=NO_LAG)
 
 
+NOT_THERE = UnknownTopicOrPartition()
+"""In place of the summary of a partition that a topic does not have."""
+
+
 class ShareOffsets:
     """Carries out the requests of administrators on this broker's group coordinators."""
 
@@ -217,11 +221,18 @@ class ShareOffsets:
     def describe(
         self, group: str, wanted: Mapping[str, Sequence[int]]
     ) -> Eventual[Mapping[TopicPartition, ShareOffset]]:
-        """Where these share partitions are, and their lag; unknown ones have no offset."""
+        """Where these share partitions are, and their lag; unknown ones have no offset.
+
+        Nobody is asked about partitions that do not exist, of which a request may name any number.
+        """
         ids = {name: topic_id for name in wanted if (topic_id := self._topics.topic_id(name)) is not None}
         names = {topic_id: name for name, topic_id in ids.items()}
+        counts = {name: self._topics.partition_count(name) or 0 for name in ids}
         asked = ask_each(
-            {topic_id: frozenset(wanted[name]) for name, topic_id in ids.items()},
+            {
+                topic_id: frozenset(index for index in wanted[name] if 0 <= index < counts[name])
+                for name, topic_id in ids.items()
+            },
             lambda topic_id, index: self._shares.read_summary(group, topic_id, index, NO_LEADER_EPOCH),
         )
 
@@ -233,7 +244,7 @@ class ShareOffsets:
             return after(
                 self._ends.of(measured),
                 lambda ends: {
-                    tp: described(summaries.get(tp), ends.get(tp))
+                    tp: described(summaries.get(tp, NOT_THERE if name in ids else None), ends.get(tp))
                     for name, indexes in wanted.items()
                     for tp in (TopicPartition(name, index) for index in indexes)
                 },

@@ -143,6 +143,8 @@ class Deliveries:
     """By partition: when somebody began to alter the group's offsets."""
     unheard: dict[str, int] = field(default_factory=dict[str, int])
     """By partition: fetches without a response, each of which may have delivered any record once."""
+    unheard_since: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
+    """By member and partition: when the first of its fetches without a response was sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +365,8 @@ class Ledger:
                 if not self._may_be_finished(place, float("inf"), end):
                     yield Finding(fault=Fault.LOST, key=key, found=f"{value} at {offset}: {self._told(place)}")
                 continue
-            if not finishing and place not in end.dead:
+            rejected = any(each.kind is Acknowledgement.REJECT and each.at is not None for each in finishing)
+            if place not in end.dead and (rejected or not finishing):
                 yield Finding(fault=Fault.LOST, key=key, found=f"{value} at {offset}: {self._told(place)}")
             if place in end.dead:
                 accepts = [each for each in finishing if each.kind is Acknowledgement.ACCEPT]
@@ -405,7 +408,9 @@ class Ledger:
                         yield Finding(fault=Fault.KEY_ORDER, key=key, found=text)
 
     def _may_be_held(self, place: Place, later: Delivery) -> bool:
-        """Whether the member of a delivery may hold another record at that time too."""
+        """Whether the member of a delivery may hold another record at that time too, without having heard of it."""
+        if self._history.unheard_since.get((later.member, later.key), later.at) < later.at:
+            return True
         return any(each.member == later.member and each.sent_at <= later.at for each in self._delivered[place])
 
     def check_backoff(self, backoff_s: Callable[[int], float]) -> Iterator[Finding]:

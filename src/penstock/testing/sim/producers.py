@@ -36,11 +36,17 @@ def batch_of(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     is_transactional: bool = False,
+    keys: int = 0,
 ) -> bytes:
-    """A batch with one record per value, of sizes that end anywhere in a sector."""
+    """A batch with one record per value, of sizes that end anywhere in a sector, and with one of so many keys."""
     now_ms = link.clock.now_ms()
     records = [
-        Record(number, now_ms, None, b"%d " % value + b"." * link.random.randrange(PADDING_BYTES_MAX))
+        Record(
+            number,
+            now_ms,
+            key_of_value(value, keys) if keys else None,
+            b"%d " % value + b"." * link.random.randrange(PADDING_BYTES_MAX),
+        )
         for number, value in enumerate(values)
     ]
     return bytes(
@@ -103,14 +109,20 @@ def sends_of(key: str, values: Sequence[int], base_offset: int | None) -> tuple[
     )
 
 
+def key_of_value(value: int, keys: int) -> bytes:
+    """The key of a record, one of so many."""
+    return b"%d" % (value % keys)
+
+
 class PlainProducer:
     """Sends each batch once. A lost response leaves its outcome unknown."""
 
-    def __init__(self, link: Link, plan: Plan, *, acks: int, topic: Topic = EVENTS) -> None:
+    def __init__(self, link: Link, plan: Plan, *, acks: int, topic: Topic = EVENTS, keys: int = 0) -> None:
         self._link = link
         self._plan = plan
         self._acks = acks
         self._topic = topic
+        self._keys = keys
         self._process = link.recording.process(link.name)
 
     async def run(self) -> None:
@@ -120,7 +132,7 @@ class PlainProducer:
             key = key_of(topic.name, index)
             values = recording.values(link.random.randrange(1, BATCH_RECORDS_MAX + 1))
             operation = recording.begin("produce", self._process, sends_of(key, values, None))
-            batch = batch_of(link, values)
+            batch = batch_of(link, values, keys=self._keys)
             sent_at = link.world.now
             try:
                 code, base_offset = await send_batch(link, topic.name, index, batch, acks=self._acks)

@@ -15,8 +15,8 @@ from penstock.model.deferred import Deferred
 from penstock.shares import share_partition as rules
 from penstock.shares.fetch import ShareFetchJob
 from penstock.shares.leader import LedSharePartition
-from penstock.shares.persister import ACKNOWLEDGED, AVAILABLE, StateBatch
-from penstock.shares.share_partition import Lock, SharePartition
+from penstock.shares.persister import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
+from penstock.shares.share_partition import Limits, Lock, SharePartition
 from penstock.shares.state.commands import NO_EPOCH, ReadState, WriteState
 from penstock.shares.state.shard import StateShard
 from penstock.testing.sim.ablations import Ablation, replaced
@@ -149,6 +149,44 @@ def gaps_are_available() -> Generator[None]:
     with replaced(SharePartition, "_load", fill):
         yield
 
+
+@contextmanager
+def key_order() -> Generator[None]:
+    """K1: records are handed out in the order of the log, whoever holds others of their keys."""
+
+    def available(
+        share: SharePartition, keys: object, member: str, first: int, until: int
+    ) -> Sequence[tuple[int, int]]:
+        return share.available(first, until)
+
+    with replaced(SharePartition, "_next_of_keys", available):
+        yield
+
+
+@contextmanager
+def backoff() -> Generator[None]:
+    """QB1: a released record is handed out again at once."""
+
+    def at_once(limits: Limits, deliveries: int) -> int:
+        return 0
+
+    with replaced(Limits, "backoff_after", at_once):
+        yield
+
+
+@contextmanager
+def letters_first() -> Generator[None]:
+    """QD1: what is given up is archived without a copy."""
+    with replaced(SharePartition, "_dead_state", property(lambda share: ARCHIVED)):
+        yield
+
+
+LETTER_ABLATIONS: dict[str, Ablation] = {
+    "K1-key-order": key_order,
+    "QB1-backoff": backoff,
+    "QD1-letters-first": letters_first,
+}
+"""Noticed with a share group in order of keys, with backoff and dead letters."""
 
 QUEUE_ABLATIONS: dict[str, Ablation] = {
     "Q1-locks-last": locks_last,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from penstock.controller.configs import ResourceType, Step
@@ -31,7 +31,7 @@ from penstock.testing.sim.clock import SimRandomness
 from penstock.testing.sim.consumers import Seen, read_records
 from penstock.testing.sim.links import ELSEWHERE, GROUP_KEY, UNDECIDED, Address, Code, Link, NotSent
 from penstock.testing.sim.plan import LEDGER, Plan, Topic
-from penstock.testing.sim.producers import PlainProducer
+from penstock.testing.sim.producers import PlainProducer, key_of_value
 from penstock.testing.sim.recording import key_of
 from penstock.wire.api import (
     describe_share_group_offsets,
@@ -44,6 +44,14 @@ from penstock.wire.api import (
 
 JOBS = Topic(name="jobs", partitions=2)
 """Written without transactions, read by share groups."""
+
+PARCELS = Topic(name="parcels", partitions=2)
+"""Its records have keys, in whose order a share group reads them."""
+LETTERS = Topic(name="dlq.parcels", partitions=2)
+"""What that group gives up."""
+LETTERS_CONFIGS = {"errors.deadletterqueue.group.enable": "true"}
+KEYS = 7
+BACKOFF_MS, BACKOFF_MS_MAX = 300, 1_000
 
 HEARTBEAT_VERSION = 1
 SHARE_FETCH_VERSION = 2
@@ -73,7 +81,16 @@ DRAIN_IDLE_S = 3 * LOCK_S
 """When nothing has been delivered for so long, no record is held or released any more."""
 DRAIN_S = 150.0
 
+CLOCK_MS = 2
+"""What the clocks of a broker and a member may round away together."""
+
 RULES = Rules(deliveries_max=DELIVERIES_MAX, lock_s=LOCK_S, held_max=HELD_MAX)
+
+
+def backoff_s(deliveries: int) -> float:
+    """How long a released record waits at least after so many deliveries."""
+    return (min(BACKOFF_MS << (deliveries - 1), BACKOFF_MS_MAX) - CLOCK_MS) / 1000
+
 
 OPENS, CLOSES = 0, -1
 LEAVING = -1
@@ -126,6 +143,7 @@ EVENTS = (
     "share leave",
 )
 """What a run must have done, each at least once."""
+DEAD_LETTER = "share dead letter"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,6 +155,8 @@ class Queue:
     configs: dict[str, str] = field(default_factory=dict[str, str])
     history: Deliveries = field(default_factory=Deliveries)
     rules: Rules = RULES
+    letters: Topic | None = None
+    """Its dead letters."""
     counts: Counter[str] = field(default_factory=Counter[str])
     open: dict[int, Acknowledged] = field(default_factory=dict[int, Acknowledged])
     """Acknowledgements whose outcome is not known yet."""
@@ -179,24 +199,46 @@ class Queue:
         """Forget an acknowledgement that was certainly not carried out."""
         del self.open[number]
 
-    def check(self, seen: Seen) -> Iterator[tuple[str, str]]:
-        """What is wrong, by partition; `seen` has the records of the topics."""
+    def check(self, seen: Seen, letters: Seen | None = None) -> Iterator[tuple[str, str]]:
+        """What is wrong, by partition; `seen` has the records of the topics, `letters` the dead ones."""
         for number in list(self.open):
             self.end(number, at=None)
         keys = set(self.topic.partition_keys())
         log = {(key, offset): value for key, pairs in seen.items() if key in keys for offset, value in pairs}
-        for finding in check_deliveries(self.history, self.rules, End(log=log)):
+        dead: Counter[tuple[str, int]] | None = None
+        if letters is not None:
+            # A letter has the value of its record, and each value is sent once.
+            places = {value: place for place, value in log.items()}
+            dead = Counter(places[value] for pairs in letters.values() for _, value in pairs if value in places)
+            self.counts[DEAD_LETTER] = len(dead)
+        for finding in check_deliveries(self.history, self.rules, End(log=log, dead=dead)):
             yield finding.key, f"share group {self.name}: {finding}"
 
 
-WORKERS, CLERKS = "workers", "clerks"
+WORKERS, CLERKS, COURIERS = "workers", "clerks", "couriers"
 
 
 def queues() -> tuple[Queue, ...]:
-    """The share groups of a simulation."""
+    """The share groups of a simulation as Kafka has them."""
     return (
         Queue(name=WORKERS, topic=JOBS),
         Queue(name=CLERKS, topic=LEDGER, configs={"share.isolation.level": "read_committed"}),
+    )
+
+
+def letter_queue() -> Queue:
+    """The share group with what Kafka lacks: order by key, backoff, dead letters."""
+    return Queue(
+        name=COURIERS,
+        topic=PARCELS,
+        letters=LETTERS,
+        configs={
+            "share.order": "key",
+            "share.retry.backoff.ms": str(BACKOFF_MS),
+            "share.retry.backoff.max.ms": str(BACKOFF_MS_MAX),
+            "errors.deadletterqueue.topic.name": LETTERS.name,
+        },
+        rules=replace(RULES, by_key=True, backoff_s=backoff_s),
     )
 
 
@@ -467,6 +509,8 @@ class ShareMember:
             self._reset(address)
             raise
         except Disconnected:
+            for key in keys:
+                queue.history.unheard_since.setdefault((self.member_id, key), sent_at)
             self._unknown(numbers)
             self._reset(address)
             raise
@@ -709,6 +753,7 @@ class ShareMember:
                         sent_at=sent_at,
                         at=now,
                         epoch=epoch,
+                        record_key=key_of_value(value, KEYS) if queue.rules.by_key else None,
                     )
                 )
                 queue.counts["share deliver"] += 1
@@ -789,16 +834,21 @@ async def look_at_starts(link: Link, queue: Queue) -> dict[str, int]:
 
 def queue_workers(plan: Plan, groups: Sequence[Queue]) -> dict[str, Callable[[Link], Worker]]:
     """What makes the worker of each client of the share groups."""
-    workers, clerks = groups
-    made: dict[str, Callable[[Link], Worker]] = {
-        "jobs-1": lambda link: PlainProducer(link, plan, acks=-1, topic=JOBS),
-        "jobs-2": lambda link: PlainProducer(link, plan, acks=-1, topic=JOBS),
-        "queue-observer": lambda link: QueueObserver(link, plan, groups),
-    }
-    for name, queue in (("worker", workers), ("clerk", clerks)):
+    made: dict[str, Callable[[Link], Worker]] = {}
+    for queue in groups:
+        if queue.topic in (JOBS, PARCELS):
+            for number in (1, 2):
+                made[f"{queue.topic.name}-{number}"] = _producer_of(plan, queue)
+    made["queue-observer"] = lambda link: QueueObserver(link, plan, groups)
+    for queue in groups:
         for number in (1, 2, 3):
-            made[f"{name}-{number}"] = _member_of(plan, queue)
+            made[f"{queue.name.removesuffix('s')}-{number}"] = _member_of(plan, queue)
     return made
+
+
+def _producer_of(plan: Plan, queue: Queue) -> Callable[[Link], Worker]:
+    keys = KEYS if queue.rules.by_key else 0
+    return lambda link: PlainProducer(link, plan, acks=-1, topic=queue.topic, keys=keys)
 
 
 def _member_of(plan: Plan, queue: Queue) -> Callable[[Link], Worker]:

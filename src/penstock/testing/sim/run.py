@@ -30,7 +30,19 @@ from penstock.testing.sim.metadata_history import MetadataHistory
 from penstock.testing.sim.observer import Observer
 from penstock.testing.sim.plan import COPY_GROUP, EVENTS, OFFSETS_PARTITIONS, PAIRS, UNFLUSHED, Plan, Topic, rack_name
 from penstock.testing.sim.producers import UnflushedProducer
-from penstock.testing.sim.queues import JOBS, Queue, configure, drain, queue_workers, queues
+from penstock.testing.sim.queues import (
+    DEAD_LETTER,
+    JOBS,
+    LETTERS,
+    LETTERS_CONFIGS,
+    PARCELS,
+    Queue,
+    configure,
+    drain,
+    letter_queue,
+    queue_workers,
+    queues,
+)
 from penstock.testing.sim.recording import Recording, key_of
 from penstock.testing.sim.schedules import LATER, LATER_CONFIGS, SCHEDULE_EVENTS, TARGET, Agenda, schedule_workers
 from penstock.testing.sim.store import SimStore
@@ -160,6 +172,8 @@ class Simulation:
     """Whether there is a topic of schedules, on a cluster."""
     queues: bool = False
     """Whether there are share groups."""
+    letters: bool = False
+    """Whether there is a share group in order of keys, with backoff and dead letters."""
     recorded: bool = False
     """Keep lines for a person to read."""
     lines: list[str] = field(default_factory=list[str])
@@ -174,9 +188,11 @@ class Simulation:
     def losses(self) -> bool:
         """Whether all brokers of a cluster may lose their page caches at once, with what is only there.
 
-        Tides and schedules are judged by numbers that must go on without a gap, so they have no such seeds.
+        Tides and schedules are judged by numbers that must go on without a gap, and dead letters have to be there, so
+        they have no such seeds.
         """
-        return self.brokers > 1 and self.seed % LOSSES_EVERY == 0 and not (self.tides or self.schedules)
+        judged_whole = self.tides or self.schedules or self.letters
+        return self.brokers > 1 and self.seed % LOSSES_EVERY == 0 and not judged_whole
 
     def run(self, without: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Verdict:
         """Simulate, with a rule taken out where a context manager does that."""
@@ -206,8 +222,11 @@ class Cast:
             self._plan.replicated = True
             self._plan.reassigned = simulation.brokers > cluster_settings.FACTOR_MAX
         self._queues: tuple[Queue, ...] = queues() if simulation.queues else ()
-        if self._queues:
+        if simulation.queues:
             self._plan.topics += (JOBS,)
+        if simulation.letters:
+            self._queues += (letter_queue(),)
+            self._plan.topics += (PARCELS,)
         self._recording = Recording(world)
         self._tide = Tide() if simulation.tides else None
         self._agenda = Agenda() if simulation.schedules else None
@@ -240,6 +259,8 @@ class Cast:
             events = {**events, **{event: self._agenda.counts[event] for event in SCHEDULE_EVENTS}}
         if self._queues:
             shared = {event: sum(queue.counts[event] for queue in self._queues) for event in queue_settings.EVENTS}
+            if self._simulation.letters:
+                shared[DEAD_LETTER] = sum(queue.counts[DEAD_LETTER] for queue in self._queues)
             done |= shared
             events = {**events, **shared}
         if self._cluster is not None:
@@ -387,6 +408,8 @@ class Cast:
         if self._cluster is None:
             await create(link, creation_of(self._plan.topics, TOPIC_CONFIGS))
             await create(link, creation_of((UNFLUSHED,), {**TOPIC_CONFIGS, **UNFLUSHED_CONFIGS}))
+            if self._simulation.letters:
+                await create(link, creation_of((LETTERS,), {**TOPIC_CONFIGS, **LETTERS_CONFIGS}))
             return
         losses, power_cuts = self._simulation.losses, self._simulation.power_cuts
         for layout in cluster_settings.layouts(TOPIC_CONFIGS, UNFLUSHED_CONFIGS, losses=losses, power_cuts=power_cuts):
@@ -397,8 +420,11 @@ class Cast:
         if self._agenda is not None:
             await create(link, creation_of((TARGET,), safe, factor=3))
             await create(link, creation_of((LATER,), {**safe, **LATER_CONFIGS}, factor=3))
-        if self._queues:
+        if self._simulation.queues:
             await create(link, creation_of((JOBS,), safe, factor=3))
+        if self._simulation.letters:
+            await create(link, creation_of((PARCELS,), safe, factor=3))
+            await create(link, creation_of((LETTERS,), {**safe, **LETTERS_CONFIGS}, factor=3))
 
     async def _audit(self, link: Link) -> Seen:
         """Look at the bounds at rest, and read everything."""
@@ -464,7 +490,14 @@ class Cast:
     async def _check_queue(self, link: Link, queue: Queue, seen: Seen) -> None:
         """Read a share group to its end, and judge all that its members saw."""
         await drain(link, self._plan, queue)
-        for key, finding in queue.check(seen):
+        letters: Seen | None = None
+        if queue.letters is not None:
+            ends = {
+                key_of(queue.letters.name, index): await asked(link, queue.letters, index, committed=True)
+                for index in range(queue.letters.partitions)
+            }
+            letters = await read_everything(link, (queue.letters,), ends)
+        for key, finding in queue.check(seen, letters):
             self._recording.finding(finding, key=key)
 
     async def _read(self, link: Link) -> Seen:
