@@ -42,7 +42,6 @@ START_MS = 1_000_000
 STEPS = 160
 DRAIN_STEPS = 3_000
 ZOMBIES_MAX = 2
-BASE_OFFSET = HEADER.size
 
 
 class Batch(NamedTuple):
