@@ -153,7 +153,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         title="A share fetch of an unknown topic fails for that topic alone",
         reason=(
             "Kafka 4.3.1 fails the whole request with UNKNOWN_SERVER_ERROR when a session has a topic id that is not "
-            "known (any more). penstock answers UNKNOWN_TOPIC_ID for its partitions and serves the others."
+            "known (any more). penstock responds with UNKNOWN_TOPIC_ID for its partitions and serves the others."
         ),
         places=(Place(scenario="share_fetch/unknown_topics", field="*"),),
     ),
@@ -546,7 +546,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="A share fetch goes on where the log starts now",
         reason=(
-            "When the start of the log has moved, Kafka answers one ShareFetch with nothing, and the next one also "
+            "When the start of the log has moved, Kafka responds to one ShareFetch with nothing, and the next one also "
             "acquires the deleted records of the first batch. Here the first one acquires what is left."
         ),
         places=(

@@ -236,7 +236,7 @@ class Fetcher:
         self._outside: list[tuple[Followed, FetchFrom]] = []
         """Partitions whose fetches were outside of the leader's logs."""
         self._questions = 0
-        """Questions for the bounds of the leader's logs without an answer."""
+        """Questions for the bounds of the leader's logs without a response."""
         self._filled_by: tuple[TopicId, int] | None = None
         """The last partition that had records in a response."""
         self._shared_s = -SHARED_S

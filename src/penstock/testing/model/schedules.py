@@ -132,7 +132,7 @@ class Target:
 
 
 class Message(NamedTuple):
-    """A delivery on its way, or the answer to one."""
+    """A delivery on its way, or the response to one."""
 
     leader: Leader
     lane: Lane
@@ -140,7 +140,7 @@ class Message(NamedTuple):
     fire: Fire
     entries: dict[Offset, Entry]
     data: bytes
-    answer: Outcome | None = None
+    outcome: Outcome | None = None
 
 
 class World:
@@ -182,24 +182,24 @@ class World:
         return self.problem or self.judge()
 
     def step(self, *, drain: bool) -> None:
-        chance = self.random.random()
-        if chance < 0.16:
+        drawn = self.random.random()
+        if drawn < 0.16:
             if not drain:
                 self.user_writes()
-        elif chance < 0.22:
+        elif drawn < 0.22:
             self.now_ms += self.random.randrange(8)
             if not drain:
                 self.random.choice([self.leader, *self.zombies]).skew_ms = self.random.randrange(-10, 10)
-        elif chance < 0.44:
+        elif drawn < 0.44:
             self.replicate()
-        elif chance < 0.70:
+        elif drawn < 0.70:
             self.act(self.random.choice([self.leader, self.leader, *self.zombies]))
-        elif chance < 0.92:
+        elif drawn < 0.92:
             self.pass_message()
         elif not drain:
-            if chance < 0.96:
+            if drawn < 0.96:
                 self.change_leader()
-            elif chance < 0.98:
+            elif drawn < 0.98:
                 self.target.change_leader(self.random.randrange(TARGETS), self.now_ms)
             else:
                 self.target.strict = not self.target.strict
@@ -363,21 +363,21 @@ class World:
             return
         at = self.random.randrange(len(self.net))
         message = self.net[at] if self.random.random() < 0.2 else self.net.pop(at)
-        if message.answer is not None:
+        if message.outcome is not None:
             lane, leader = message.lane, message.leader
             if lane.open is message.fire and lane.open_at == message.fire_offset:
                 known = any(each.offset == lane.open_at and each.fire is lane.open for each in leader.ended)
                 if not known:
-                    ended = Ended(Offset(message.fire_offset), message.fire, message.answer, message.entries)
+                    ended = Ended(Offset(message.fire_offset), message.fire, message.outcome, message.entries)
                     leader.ended.append(ended)
             return
         try:
             self.target.deliver(message.fire.partition, message.data, self.now_ms)
-            answer: Outcome | None = Outcome.DELIVERED
+            outcome: Outcome | None = Outcome.DELIVERED
         except BrokerError as error:
-            answer = outcome_of(error, len(message.fire.named))
-        assert answer is not None, "an error that is tried again"
-        self.net.append(message._replace(answer=answer))
+            outcome = outcome_of(error, len(message.fire.named))
+        assert outcome is not None, "an error that is tried again"
+        self.net.append(message._replace(outcome=outcome))
 
     # Judging
 
