@@ -192,12 +192,8 @@ class Fetchers:
                 yield tp, leader, followed.lag
 
     def failing(self) -> int:
-        """Partitions that are not fetched for a while because a fetch failed."""
-        return sum(
-            followed.waits is not None
-            for fetcher in self._fetchers.values()
-            for followed in fetcher.partitions.values()
-        )
+        """Partitions whose last fetch failed, alone or with the whole request."""
+        return sum(fetcher.failing() for fetcher in self._fetchers.values())
 
     def close(self) -> None:
         """Fetch nothing more."""
@@ -250,6 +246,12 @@ class Fetcher:
     @property
     def is_idle(self) -> bool:
         return not self.partitions
+
+    def failing(self) -> int:
+        """Partitions whose last fetch failed: all of them while the leader cannot be asked."""
+        if self._failures:
+            return len(self.partitions)
+        return sum(followed.waits is not None for followed in self.partitions.values())
 
     # Partitions
 
