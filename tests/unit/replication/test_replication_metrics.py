@@ -1,9 +1,9 @@
-"""Metrics of ISRs, fetchers and the controller, with Kafka's names, on brokers that lose each other."""
+"""Metrics of ISRs, fetchers and the controller, with Kafka's names, on brokers that lose each other and the store."""
 
 from __future__ import annotations
 
 from tests.unit.replication.sim_cluster import SimCluster
-from tests.unit.replication.test_isr import SETTINGS, cut, followers, heal
+from tests.unit.replication.test_isr import SETTINGS, cut, followers, heal, suspend
 from tests.unit.replication.test_replicated_writes import ORDERS, create, isr_of, leader_of, write
 
 from penstock.broker.replication_readings import ReplicationReadings
@@ -14,6 +14,7 @@ MANAGER = "kafka_server_replicamanager_"
 FETCHERS = "kafka_server_replicafetchermanager_"
 CONTROLLER = "kafka_controller_kafkacontroller_"
 ELECTIONS = "kafka_controller_controllerstats_leaderelections_total"
+SUSPENDED = "penstock_metadata_suspended"
 
 
 def metrics(cluster: SimCluster, broker_id: int) -> dict[str, float]:
@@ -85,5 +86,18 @@ def test_the_controller_counts_its_elections_and_the_partitions_without_a_leader
         await cluster.until(lambda: metrics(cluster, controller)[f"{CONTROLLER}offlinepartitionscount"] == 0)
         assert metrics(cluster, controller)[ELECTIONS] > before
         assert metrics(cluster, controller)["kafka_controller_controllerstats_uncleanleaderelections_total"] == 0
+
+    SimCluster(settings=SETTINGS).run(story)
+
+
+def test_a_broker_that_cannot_reach_the_store_says_so() -> None:
+    async def story(cluster: SimCluster) -> None:
+        await create(cluster)
+        assert total(cluster, SUSPENDED) == 0
+
+        suspend(cluster, 1, 3.0)
+        await cluster.until(lambda: metrics(cluster, 1)[SUSPENDED] == 1)
+        assert metrics(cluster, 2)[SUSPENDED] == 0
+        await cluster.until(lambda: total(cluster, SUSPENDED) == 0)
 
     SimCluster(settings=SETTINGS).run(story)
