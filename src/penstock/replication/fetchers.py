@@ -77,8 +77,8 @@ class ReplicaFetch:
         return replica_fetch.encode_replica_fetch(request)
 
     @staticmethod
-    def decode_response(data: Buffer, offset: int, version: int) -> ReplicaFetchResponse:
-        return replica_fetch.decode_replica_fetched(data, offset)
+    def decode_response(data: Buffer, position: int, version: int) -> ReplicaFetchResponse:
+        return replica_fetch.decode_replica_fetched(data, position)
 
 
 REPLICA_FETCH = ReplicaFetch()
