@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from penstock.testing.sim.run import Simulation
 
 PENSTOCK = (sys.executable, "-c", "from penstock.cli.main import run; run()")
 SEEDS = (2, 4)
-SHORT_CLUSTER = ("--brokers", "4", "--seconds", "3", "--queues", "--schedules", "--tides")
+SHORT_CLUSTER = ("--brokers", "3", "--seconds", "2", "--queues", "--schedules", "--tides")
 
 
 def line_of(seed: int, hash_seed: str, *options: str) -> str:
@@ -31,6 +33,7 @@ def test_a_seed_has_the_same_line_in_every_process_and_again_in_the_same_one() -
         assert Simulation(seed=seed).run().line() + "\n" == here
 
 
+@pytest.mark.slow
 def test_a_seed_of_a_cluster_with_every_workload_has_the_same_line_in_every_process() -> None:
     lines = {line_of(5, hash_seed, *SHORT_CLUSTER) for hash_seed in ("0", "4711")}
 
