@@ -14,11 +14,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.testing.broker_process import PenstockProcess
-from penstock.testing.processes import POLL_SECONDS, Child, Deadline, free_port
+from penstock.testing.processes import POLL_SECONDS, Child, Deadline, free_port, free_ports_in_a_row
 from penstock.testing.zookeeper import ZooKeeper, mode_of
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 WAIT_S = 60.0
+PROGRAM = "from penstock.cli.main import run; run()"
 
 
 @pytest.fixture
@@ -83,10 +84,34 @@ def test_a_broker_without_its_zookeeper_does_not_start_and_says_why(tmp_path: Pa
     assert "refused" in done.stderr
 
 
+def members(port: int) -> dict[int, int]:
+    """Ids and ports of the brokers that the one on a port knows; none while it does not serve."""
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+    try:
+        return {broker.id: broker.port for broker in admin.list_topics(timeout=2).brokers.values()}
+    except KafkaException:
+        return {}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_brokers_of_the_command_line_stop_cleanly_by_a_signal_to_the_process_that_was_started(
+    zookeeper: ZooKeeper, tmp_path: Path, processes: int
+) -> None:
+    port = free_ports_in_a_row(processes)
+    where = ("--zookeeper", f"{zookeeper.connect}/command-{processes}", "--node-id", "5")
+    what = ("--listen", f"127.0.0.1:{port}", "--data", str(tmp_path / "data"), "--processes", str(processes))
+    command = [sys.executable, "-c", PROGRAM, "broker", *where, *what, "--set", "metrics.listener="]
+    wanted = {5 + number: port + number for number in range(processes)}
+    with Child(command, log=tmp_path / "log") as child:
+        child.wait_until(lambda: members(port) == wanted, what="all brokers", seconds_max=WAIT_S)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(WAIT_S) == 0, child.tail()
+        assert members(port) == {}
+
+
 def test_a_zookeeper_of_the_command_line_ends_by_a_signal_to_the_process_that_was_started(tmp_path: Path) -> None:
     port = free_port()
-    program = "from penstock.cli.main import run; run()"
-    command = [sys.executable, "-c", program, "dev", "zookeeper", "--port", str(port), "--data", str(tmp_path / "zk")]
+    command = [sys.executable, "-c", PROGRAM, "dev", "zookeeper", "--port", str(port), "--data", str(tmp_path / "zk")]
     with Child(command, log=tmp_path / "log") as child:
         child.wait_until(lambda: mode_of(port) == "standalone", what="service", seconds_max=WAIT_S)
         child.send_signal(signal.SIGTERM)

@@ -517,7 +517,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         title="A share fetch goes on where the log starts now",
         reason=(
-            "When the start of the log has moved, Kafka answers one ShareFetch with nothing, and the next one also "
+            "When the start of the log has moved, Kafka responds to one ShareFetch with nothing, and the next one also "
             "acquires the deleted records of the first batch. Here the first one acquires what is left."
         ),
         places=(

@@ -11,7 +11,7 @@ SEEDS_MAX = 12
 CLUSTER_SEEDS_MAX = 20
 """And a rule of clusters by one of so many."""
 
-TRIED_FIRST = {"generation-fencing": 3, "boot-id": 13, "maximal-isr": 67}
+TRIED_FIRST = {"generation-fencing": 3, "boot-id": 13, "maximal-isr": 15}
 """Seeds that notice a missing rule today, where that is not the first one: others follow only if they do not."""
 
 

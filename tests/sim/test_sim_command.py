@@ -28,6 +28,15 @@ def test_an_anomaly_is_exit_code_1_and_names_the_replay() -> None:
     assert "penstock sim replay 1 --ablate last-stable-offset" in done.stderr
 
 
+def test_a_table_says_how_often_something_rare_was_seen() -> None:
+    options = ["sim", "run", "--seeds", "2", "--brokers", "3", "--seconds", "3", "-j", "1"]
+    lines = [json.loads(line) for line in RUNNER.invoke(app, [*options, "-o", "json"]).output.splitlines()]
+    elections = sum(line["events"]["elections"] for line in lines)
+
+    assert elections > 0
+    assert f"elections {elections}, " in RUNNER.invoke(app, options).stderr
+
+
 def test_a_replay_shows_faults_logs_and_operations() -> None:
     done = RUNNER.invoke(app, ["sim", "replay", "1"])
 

@@ -9,10 +9,15 @@ from penstock.coordinator.context import CoordinatorContext, coordinator_error
 from penstock.coordinator.step import Result
 from penstock.model.deferred import Deferred, Eventual
 from penstock.model.errors import BrokerError
+from penstock.model.turns import Turns
+from penstock.wire.slices import each
 
 C = TypeVar("C", contravariant=True)
 """The commands of one kind of coordinator."""
 R = TypeVar("R")
+D = TypeVar("D")
+"""The description of a group."""
+K = TypeVar("K", bound=CoordinatorContext[Any])
 
 
 class Coordinator(Protocol[C]):
@@ -56,3 +61,30 @@ def when_committed(
         return response
     committed = cast("Deferred[list[None]]", Deferred.all(waits))
     return committed.then(lambda _: response).catch(BrokerError, lambda error: failed(coordinator_error(error)))
+
+
+async def describe_in_turns(
+    names: Sequence[str],
+    turns: Turns,
+    *,
+    find: Callable[[str], K],
+    describe: Callable[[K, str], D],
+    refuse: Callable[[str, BrokerError], D],
+) -> list[D] | Deferred[list[D]]:
+    """What each group's coordinator says of it, or why it does not, once all that was read is committed."""
+    coordinators: list[K] = []
+    found: dict[str, D] = {}
+    for name in dict.fromkeys(names):
+        try:
+            coordinator = find(name)
+            found[name] = describe(coordinator, name)
+            coordinators.append(coordinator)
+        except BrokerError as error:
+            found[name] = refuse(name, error)
+        if turns.spent():
+            await turns.pause()
+    return when_committed(
+        coordinators,
+        each(names, found.__getitem__),
+        lambda error: each(names, lambda name: refuse(name, error)),
+    )

@@ -6,7 +6,7 @@ The coordinator decides; this module translates its results into responses of ea
 
 from __future__ import annotations
 
-from penstock.api.coordinator_requests import submit, when_committed
+from penstock.api.coordinator_requests import describe_in_turns, submit, when_committed
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
 from penstock.coordinator.step import Reply, Result
@@ -158,24 +158,14 @@ class Groups:
     ) -> Eventual[describe_api.Response]:
         version = context.api_version
         with_operations = version >= OPERATIONS_FROM and request.include_authorized_operations
-        coordinators: list[GroupCoordinatorContext] = []
-        groups: dict[str, describe_api.DescribedGroup] = {}
-        for name in dict.fromkeys(request.groups):
-            try:
-                coordinator = self._coordinators.of(name)
-                groups[name] = described(coordinator, name, version, with_operations)
-                coordinators.append(coordinator)
-            except BrokerError as error:
-                groups[name] = refused_group(name, error)
-            if self._turns.spent():
-                await self._turns.pause()
-
-        def failed(error: BrokerError) -> describe_api.Response:
-            return describe_api.Response(groups=each(request.groups, lambda name: refused_group(name, error)))
-
-        return when_committed(
-            coordinators, describe_api.Response(groups=each(request.groups, groups.__getitem__)), failed
+        groups = await describe_in_turns(
+            request.groups,
+            self._turns,
+            find=self._coordinators.of,
+            describe=lambda coordinator, name: described(coordinator, name, version, with_operations),
+            refuse=refused_group,
         )
+        return after(groups, lambda found: describe_api.Response(groups=found))
 
     @in_turns
     async def list_groups(self, context: RequestContext, request: list_api.Request) -> Eventual[list_api.Response]:

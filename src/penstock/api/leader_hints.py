@@ -6,6 +6,7 @@ A client that finds them in the response to a Produce or Fetch goes on without a
 from collections.abc import Iterable
 
 from penstock.metadata.image import MetadataImage
+from penstock.model.ids import BrokerId
 
 NodeEndpoint = tuple[int, str, int, str | None]
 """Node id, host, port, rack."""
@@ -27,7 +28,7 @@ class LeaderHints:
 
     def endpoints(self, leaders: Iterable[tuple[int, int] | None], listener: str) -> tuple[NodeEndpoint, ...]:
         """Where a client of a listener reaches leaders that are live, each once."""
-        ids = sorted({found[0] for found in leaders if found is not None})
+        ids = sorted({BrokerId(found[0]) for found in leaders if found is not None})
         endpoints: list[NodeEndpoint] = []
         for broker_id in ids:
             broker = self._image.brokers.get(broker_id)

@@ -337,7 +337,7 @@ class ShareFetch:
             for each in topic.partitions
         }
         if not any(acks.values()):
-            # As in Kafka: partitions without acknowledgements are answered only beside others.
+            # As in Kafka: partitions without acknowledgements get a response only beside others.
             acks = {}
         renews = request.is_renew_ack if context.api_version >= RENEW_FROM else None
         if len(acks) > PARTITIONS_AT_ONCE_MAX:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.api.coordinator_requests import submit, when_committed
+from penstock.api.coordinator_requests import describe_in_turns, submit
 from penstock.api.groups import GROUP_OPERATIONS, OPERATIONS_NOT_REQUESTED, client_host
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
@@ -29,7 +29,6 @@ from penstock.wire.api import delete_share_group_offsets as delete_api
 from penstock.wire.api import describe_share_group_offsets as offsets_api
 from penstock.wire.api import share_group_describe as describe_api
 from penstock.wire.api import share_group_heartbeat as beat_api
-from penstock.wire.slices import each
 
 
 class ShareGroups:
@@ -74,28 +73,21 @@ class ShareGroups:
     @in_turns
     async def describe(self, context: RequestContext, request: describe_api.Request) -> Eventual[describe_api.Response]:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_NOT_REQUESTED
-        coordinators: list[GroupCoordinatorContext] = []
-        groups: dict[str, describe_api.DescribedGroup] = {}
-        for name in dict.fromkeys(request.group_ids):
-            try:
-                if not self._is_enabled():
-                    raise UnsupportedVersion()
-                if not name:
-                    raise InvalidGroupId()
-                coordinator = self._coordinators.of(name)
-                groups[name] = described(coordinator, name, operations)
-                coordinators.append(coordinator)
-            except BrokerError as error:
-                groups[name] = refused_group(name, error)
-            if self._turns.spent():
-                await self._turns.pause()
-        return when_committed(
-            coordinators,
-            describe_api.Response(groups=each(request.group_ids, groups.__getitem__)),
-            lambda error: describe_api.Response(
-                groups=each(request.group_ids, lambda name: refused_group(name, error))
-            ),
+        groups = await describe_in_turns(
+            request.group_ids,
+            self._turns,
+            find=self._find,
+            describe=lambda coordinator, name: described(coordinator, name, operations),
+            refuse=refused_group,
         )
+        return after(groups, lambda found: describe_api.Response(groups=found))
+
+    def _find(self, group: str) -> GroupCoordinatorContext:
+        if not self._is_enabled():
+            raise UnsupportedVersion()
+        if not group:
+            raise InvalidGroupId()
+        return self._coordinators.of(group)
 
     # Offsets
 

@@ -64,6 +64,7 @@ class ReplicationReadings:
                 yield catalog.FETCHER_LAG.sample(lag, tp.topic, str(tp.partition))
         is_controller = self._controller.is_active
         yield catalog.CONTROLLER_ACTIVE.sample(int(is_controller))
+        yield catalog.METADATA_SUSPENDED.sample(int(self._controller.is_suspended))
         yield catalog.PARTITIONS_OFFLINE.sample(offline if is_controller else 0)
         yield catalog.PREFERRED_IMBALANCE.sample(imbalanced if is_controller else 0)
         yield catalog.ELECTIONS.sample(self._controller.elections)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
@@ -94,6 +95,7 @@ def run(
         note(f"no {event} in {len(verdicts)} seeds")
     if output is OutputFormat.TABLE:
         show(verdicts)
+        note(f"seen: {seen(verdicts)}")
         note(f"{counted(len(bad), 'seed')} with anomalies" if bad else "no anomalies")
         if bad:
             rule = "" if ablate is None else f" --ablate {ablate}"
@@ -181,6 +183,14 @@ def run_all(
         return
     with ProcessPoolExecutor(min(jobs, len(seeds)), mp_context=get_context("spawn")) as pool:
         yield from pool.map(run_one, seeds, repeat(brokers), repeat(seconds), repeat(ablate), repeat(extras))
+
+
+def seen(verdicts: list[Verdict]) -> str:
+    """How often all seeds together saw each rare event."""
+    totals: Counter[str] = Counter()
+    for verdict in verdicts:
+        totals.update(verdict.events)
+    return ", ".join(f"{event} {count}" for event, count in totals.items())
 
 
 def events_missing(verdicts: list[Verdict]) -> list[str]:

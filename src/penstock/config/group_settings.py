@@ -13,6 +13,7 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 BACKOFF_MS_MAX = 15 * 60 * 1000
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 OFFSET_RESETS = ("latest", "earliest")
+NO_STREAMS = "Without effect: there are no streams groups."
 DURATION = re.compile(r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?", re.IGNORECASE)
 
 
@@ -162,7 +163,7 @@ class GroupConfig:
         Kind.INT,
         minimum=0,
         synonyms=of("streams.assignment.interval.ms"),
-        doc="The shortest time between two assignments.",
+        doc=f"The shortest time between two assignments. {NO_STREAMS}",
     )
     streams_heartbeat_interval_ms: int = key(
         "streams.heartbeat.interval.ms",
@@ -170,7 +171,7 @@ class GroupConfig:
         Kind.INT,
         minimum=1,
         synonyms=of("streams.heartbeat.interval.ms"),
-        doc="Interval between a member's heartbeats.",
+        doc=f"Interval between a member's heartbeats. {NO_STREAMS}",
     )
     streams_initial_rebalance_delay_ms: int = key(
         "streams.initial.rebalance.delay.ms",
@@ -178,7 +179,7 @@ class GroupConfig:
         Kind.INT,
         minimum=0,
         synonyms=of("streams.initial.rebalance.delay.ms"),
-        doc="How long a new group waits for more members before its first rebalance.",
+        doc=f"How long a new group waits for more members before its first rebalance. {NO_STREAMS}",
     )
     streams_num_standby_replicas: int = key(
         "streams.num.standby.replicas",
@@ -186,7 +187,7 @@ class GroupConfig:
         Kind.INT,
         minimum=0,
         synonyms=of("streams.num.standby.replicas"),
-        doc="Standby copies of each task.",
+        doc=f"Standby copies of each task. {NO_STREAMS}",
     )
     streams_session_timeout_ms: int = key(
         "streams.session.timeout.ms",
@@ -194,7 +195,7 @@ class GroupConfig:
         Kind.INT,
         minimum=1,
         synonyms=of("streams.session.timeout.ms"),
-        doc="A member without a heartbeat for this long leaves the group.",
+        doc=f"A member without a heartbeat for this long leaves the group. {NO_STREAMS}",
     )
 
     @classmethod

@@ -9,6 +9,7 @@ CORDONED_LOG_DIRS = "cordoned.log.dirs"
 ALL_LOG_DIRS = "*"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+NO_EFFECT = "Accepted for compatibility, without effect"
 
 
 def check_cordoned(key_name: str, items: tuple[str, ...]) -> None:
@@ -30,7 +31,12 @@ class ReplicaKeys:
         "default.replication.factor", 1, Kind.INT, doc="Replicas of a topic that is created without a number of them."
     )
     num_replica_fetchers: int = key(
-        "num.replica.fetchers", 1, Kind.INT, minimum=1, mode=Mode.CLUSTER_WIDE, doc="Connections to each leader."
+        "num.replica.fetchers",
+        1,
+        Kind.INT,
+        minimum=1,
+        mode=Mode.CLUSTER_WIDE,
+        doc=f"{NO_EFFECT}: one fetch at a time for all partitions that a broker leads.",
     )
     replica_fetch_backoff_ms: int = key(
         "replica.fetch.backoff.ms", 1000, Kind.INT, minimum=0, doc="Pause after a fetch from a leader failed."
@@ -67,7 +73,10 @@ class ReplicaKeys:
         "replica in the consumer's rack; LeaderSelector or unset, always the leader.",
     )
     replica_socket_receive_buffer_bytes: int = key(
-        "replica.socket.receive.buffer.bytes", 64 * 1024, Kind.INT, doc="SO_RCVBUF of a connection to a leader."
+        "replica.socket.receive.buffer.bytes",
+        64 * 1024,
+        Kind.INT,
+        doc=f"{NO_EFFECT}: the kernel grows the buffer as needed.",
     )
     replica_socket_timeout_ms: int = key(
         "replica.socket.timeout.ms", 30_000, Kind.INT, doc="How long a follower waits for its leader's response."
@@ -77,10 +86,14 @@ class ReplicaKeys:
         11,
         Kind.INT,
         minimum=1,
-        doc="Samples that a replication throttle averages over.",
+        doc=f"{NO_EFFECT}: a replication throttle allows the bytes of one second at once.",
     )
     replication_quota_window_size_seconds: int = key(
-        "replication.quota.window.size.seconds", 1, Kind.INT, minimum=1, doc="Length of one sample of that throttle."
+        "replication.quota.window.size.seconds",
+        1,
+        Kind.INT,
+        minimum=1,
+        doc=f"{NO_EFFECT}, as replication.quota.window.num.",
     )
     leader_replication_throttled_rate: int = key(
         "leader.replication.throttled.rate",
@@ -156,5 +169,8 @@ class ReplicaKeys:
         "metadata store; also zookeeper.session.timeout.ms.",
     )
     broker_heartbeat_interval_ms: int = key(
-        "broker.heartbeat.interval.ms", 2000, Kind.INT, doc="Interval between a broker's heartbeats."
+        "broker.heartbeat.interval.ms",
+        2000,
+        Kind.INT,
+        doc=f"{NO_EFFECT}: the interval follows from broker.session.timeout.ms.",
     )

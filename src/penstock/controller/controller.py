@@ -167,7 +167,7 @@ class Controller:
         # A plan is valid for the image it was made from, so the next plan waits for the previous transaction.
         self._turn = asyncio.Lock()
         self._work = asyncio.Event()
-        self.ask_log_ends: AskLogEnds = unanswered
+        self.ask_log_ends: AskLogEnds = no_log_ends
         """Asks a broker how far its logs of some partitions go; set by the part that reaches other brokers."""
         self._at_risk: dict[TopicPartition, int] = {}
         """Partitions that wait for a live replica to respond how far its log goes, and for how many rounds."""
@@ -916,7 +916,7 @@ async def in_time(work: Awaitable[object], seconds: float) -> bool:
 AskLogEnds = Callable[[BrokerId, Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, LogEnd]]]
 
 
-async def unanswered(_: BrokerId, __: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
+async def no_log_ends(_: BrokerId, __: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
     """No broker can be asked."""
     return {}
 

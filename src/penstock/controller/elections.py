@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from penstock.metadata.records import brokers_shared
-from penstock.model.ids import BrokerId, LeaderEpoch, PartitionEpoch, TopicId
+from penstock.model.ids import BrokerId, LeaderEpoch, Offset, PartitionEpoch, TopicId
 from penstock.model.topic import NO_LEADER, LeaderRecoveryState, PartitionState
 
 NONE: frozenset[BrokerId] = frozenset()
@@ -210,7 +210,7 @@ class LogEnd:
     """How far a replica's log goes: its last leader epoch, and its log end in it."""
 
     epoch: LeaderEpoch
-    offset: int
+    offset: Offset
 
     @property
     def rank(self) -> tuple[int, int]:

@@ -58,14 +58,6 @@ class InternalTopics:
         """Whether `__consumer_offsets` exists."""
         return GROUP_OFFSETS_TOPIC in self._controller.image.topics
 
-    def has_transactions(self) -> bool:
-        """Whether `__transaction_state` exists."""
-        return TRANSACTION_STATE_TOPIC in self._controller.image.topics
-
-    def has_shares(self) -> bool:
-        """Whether `__share_group_state` exists."""
-        return SHARE_STATE_TOPIC in self._controller.image.topics
-
     async def ensure_offsets(self) -> None:
         """Create `__consumer_offsets` unless it exists; raises a `BrokerError` where that fails."""
         await self._ensure(self._offsets())

@@ -59,7 +59,7 @@ from penstock.metadata.store import (
 )
 from penstock.model.cluster_versions import SUPPORTED, VersionRange, refuses_broker
 from penstock.model.errors import BrokerError
-from penstock.model.ids import NO_BROKER_EPOCH, BrokerEpoch
+from penstock.model.ids import NO_BROKER_EPOCH, BrokerEpoch, BrokerId
 from penstock.observe.log import Logger
 from penstock.storage.directories import StartRefused
 from penstock.storage.registration import RegistrationRecord
@@ -222,7 +222,9 @@ class Elected:
     number: int
 
 
-async def elect_controller(store: MetadataStore, broker_id: int, supported: VersionRange = SUPPORTED) -> Elected | None:
+async def elect_controller(
+    store: MetadataStore, broker_id: BrokerId, supported: VersionRange = SUPPORTED
+) -> Elected | None:
     """Become controller; None where another broker is.
 
     Raises `StartRefused` where the version of the cluster is not one that this broker supports.

@@ -52,7 +52,7 @@ class ConsumedRecords:
         self._log = log
         self._sleep = sleep
         self._asking: set[str] = set()
-        """Groups whose coordinators have yet to answer."""
+        """Groups whose coordinators have yet to respond."""
 
     async def run(self) -> None:
         """Ask for ever."""
@@ -92,9 +92,9 @@ class ConsumedRecords:
         wait = coordinator.committed()
         if wait is not None:
             return wait.then(lambda _: found)
-        answer: Deferred[CommittedAt] = Deferred()
-        answer.resolve(found)
-        return answer
+        result: Deferred[CommittedAt] = Deferred()
+        result.resolve(found)
+        return result
 
     def _ask_at(self, leader: BrokerId, group: str, replicas: Sequence[Replica]) -> Deferred[CommittedAt]:
         asked: Deferred[gen.Response] = self._peers.send(

@@ -17,7 +17,7 @@ from penstock.groups.consumer.events import ConsumerTargetAssignmentMetadata
 from penstock.groups.events import ClassicGroupSaved, TxnOffsetPending, TxnOffsetsDecided
 from penstock.groups.record_formats import encode_event
 from penstock.groups.shard import GroupShard
-from penstock.groups.share.asking import Answers, ask_each, divided
+from penstock.groups.share.asking import Responses, ask_each, divided
 from penstock.groups.share.effects import DeleteShares, InitializeShares
 from penstock.groups.share.events import ShareGroupTargetAssignmentMetadata
 from penstock.model.batch import TRANSACTIONAL_FLAG
@@ -188,18 +188,18 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
             case _:
                 raise AssertionError(f"unknown effect {effect}")
 
-    def _ask(self, effect: InitializeShares | DeleteShares, answers: Eventual[Answers]) -> None:
-        if isinstance(answers, Deferred):
-            answers.deliver_to(partial(self._answered, effect), raised)
+    def _ask(self, effect: InitializeShares | DeleteShares, responses: Eventual[Responses]) -> None:
+        if isinstance(responses, Deferred):
+            responses.deliver_to(partial(self._responded, effect), raised)
         else:
             # The step that asked for it may not be over.
-            get_running_loop().call_soon(self._answered, effect, answers)
+            get_running_loop().call_soon(self._responded, effect, responses)
 
-    def _answered(self, effect: InitializeShares | DeleteShares, answers: Answers) -> None:
-        """Share coordinators have answered. Another group coordinator asks again if this one has ended."""
-        good, bad = divided(answers)
+    def _responded(self, effect: InitializeShares | DeleteShares, responses: Responses) -> None:
+        """Share coordinators have responded. Another group coordinator asks again if this one has ended."""
+        good, bad = divided(responses)
         if bad:
-            errors = {type(each).__name__ for each in answers.values() if isinstance(each, BrokerError)}
+            errors = {type(each).__name__ for each in responses.values() if isinstance(each, BrokerError)}
             self._log.warning("share_state_refused", group=effect.group, errors=sorted(errors))
         if not self.serving:
             return
@@ -237,7 +237,7 @@ class GroupCoordinatorContext(CoordinatorContext[GroupShard]):
 
 
 def raised(error: Exception) -> None:
-    """Errors of the protocol are answers, so this is a bug."""
+    """Errors of the protocol are responses, so this is a bug."""
     raise error
 
 

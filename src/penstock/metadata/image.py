@@ -125,9 +125,9 @@ class MetadataImage:
         self.topics_by_id: dict[TopicId, TopicState] = {}
         self.topics_by_collision: dict[str, set[str]] = {}
         """Names of topics with '.' or '_', by what metrics call them: both are '_' there."""
-        self.brokers: dict[int, BrokerState] = {}
+        self.brokers: dict[BrokerId, BrokerState] = {}
         """Registered brokers; those that are fenced as well, see `is_live`."""
-        self.admissions: dict[int, Admission] = {}
+        self.admissions: dict[BrokerId, Admission] = {}
         self.broker_configs: dict[str, Mapping[str, str]] = {}
         self.group_configs: dict[str, Mapping[str, str]] = {}
         self.quotas: dict[QuotaEntity, Mapping[str, float]] = {}
@@ -174,7 +174,7 @@ class MetadataImage:
         """The names of a topic's views."""
         return list(self._views_of.get(topic_id, ()))
 
-    def is_live(self, broker_id: int) -> bool:
+    def is_live(self, broker_id: BrokerId) -> bool:
         """Whether a broker is registered and the controller has admitted that registration."""
         broker, admission = self.brokers.get(broker_id), self.admissions.get(broker_id)
         return broker is not None and admission is not None and broker.epoch == admission.epoch

@@ -428,7 +428,7 @@ def unpack_deletion(path: str, data: bytes, version: int, created: int) -> Delet
 class ControllerState:
     """The broker that is controller, and the epoch it was elected with. The node goes with the broker's session."""
 
-    broker_id: int
+    broker_id: BrokerId
     epoch: int
 
 
@@ -438,7 +438,7 @@ def pack_controller(controller: ControllerState) -> bytes:
 
 def unpack_controller(data: bytes) -> ControllerState:
     record = unpack(data)
-    return ControllerState(broker_id=record["broker"], epoch=record["epoch"])
+    return ControllerState(broker_id=BrokerId(record["broker"]), epoch=record["epoch"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,7 +142,7 @@ class _Link(asyncio.Protocol):
         changes: bool = False,
         size: int = 0,
     ) -> "asyncio.Future[Result]":
-        """Send a request; what `read` makes of its response, or the error it was answered with."""
+        """Send a request; what `read` makes of its response, or the error it was refused with."""
         if self._transport is None:
             raise StoreUnreachable("the connection to the metadata store broke")
         self._request_last += 1
@@ -323,7 +323,7 @@ class SharedStore:
         self._tell(SessionEvent.RENEWED)
 
     async def _keep_alive(self) -> None:
-        """Send heartbeats, and notice when none is answered any more."""
+        """Send heartbeats, and notice when none gets a response any more."""
         timeout_s = self._timeout_ms / 1000
         while True:
             link = self._link
@@ -331,17 +331,17 @@ class SharedStore:
                 asked = link.ask("heartbeat", read=_read_nothing)
                 asked.add_done_callback(_ignore)
                 await asyncio.sleep(timeout_s / HEARTBEATS_PER_TIMEOUT)
-                self._judge(link, answered=asked.done(), silent_s=self._loop.time() - link.heard_s)
+                self._judge(link, responded=asked.done(), silent_s=self._loop.time() - link.heard_s)
             else:
                 await asyncio.sleep(timeout_s / HEARTBEATS_PER_TIMEOUT)
 
-    def _judge(self, link: _Link, *, answered: bool, silent_s: float) -> None:
+    def _judge(self, link: _Link, *, responded: bool, silent_s: float) -> None:
         if link is not self._link:
             return
         if self._suspended and silent_s < self._timeout_ms / 1000 / HEARTBEATS_PER_TIMEOUT:
             self._suspended = False
             self._tell(SessionEvent.RESUMED)
-        elif not self._suspended and not answered and silent_s > self._timeout_ms / 1000 * SUSPENDED_AFTER:
+        elif not self._suspended and not responded and silent_s > self._timeout_ms / 1000 * SUSPENDED_AFTER:
             self._suspended = True
             link.fail_unanswered()
             self._tell(SessionEvent.SUSPENDED)

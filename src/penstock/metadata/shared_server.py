@@ -298,7 +298,7 @@ class _Connection(asyncio.Protocol):
             case "get" | "children" | "tree" | "sync" | "end", _:
                 self._ended = verb == "end"
                 self._count(1)
-                self._server.start(self._answer(request, verb, rest))
+                self._server.start(self._respond(request, verb, rest))
             case _:
                 raise FrameRefused(f"unknown request {verb}")
 
@@ -341,7 +341,7 @@ class _Connection(asyncio.Protocol):
         error = done.exception()
         self.send([request, "ok", done.result()] if error is None else pack_error(request, error))
 
-    async def _answer(self, request: int, verb: str, rest: list[Any]) -> None:
+    async def _respond(self, request: int, verb: str, rest: list[Any]) -> None:
         try:
             match verb, rest:
                 case "get", [path]:

@@ -150,6 +150,10 @@ FETCHER_FAILURES = gauge(
     "kafka_server_replicafetchermanager_failedpartitionscount", "Followers here whose last fetch failed."
 )
 CONTROLLER_ACTIVE = gauge("kafka_controller_kafkacontroller_activecontrollercount", "1 on the controller.")
+METADATA_SUSPENDED = gauge(
+    "penstock_metadata_suspended",
+    "1 while this broker cannot reach the metadata store: it serves, and neither elects leaders nor changes ISRs.",
+)
 PARTITIONS_OFFLINE = gauge("kafka_controller_kafkacontroller_offlinepartitionscount", "Partitions without a leader.")
 PREFERRED_IMBALANCE = gauge(
     "kafka_controller_kafkacontroller_preferredreplicaimbalancecount", "Partitions that another than the first leads."

@@ -141,9 +141,9 @@ class Follower:
             high_watermark=high_watermark,
         )
 
-    def copies_again(self, told: Removals | None, copied: CopyStart) -> bool:
+    def copies_again(self, removals: Removals | None, copied: CopyStart) -> bool:
         """Whether to empty the log, and to copy the leader's from its start. See `removals`."""
-        return copies_again(told, log_end=self.offsets.log_end, leader_epoch=self.leader_epoch, copied=copied)
+        return copies_again(removals, log_end=self.offsets.log_end, leader_epoch=self.leader_epoch, copied=copied)
 
     def replicated(self, log_end: Offset, leader_high_watermark: Offset) -> bool:
         """The log grew to `log_end` by the leader's records; True when the high watermark moved."""

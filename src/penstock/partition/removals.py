@@ -15,7 +15,7 @@ from penstock.model.ids import LeaderEpoch, Offset
 from penstock.model.removals import CopyStart, Removals
 
 
-def told_to(removals: Removals, fetch_offset: Offset) -> Removals | None:
+def removals_at(removals: Removals, fetch_offset: Offset) -> Removals | None:
     """What a leader tells a follower that fetches from an offset.
 
     None where the follower has everything up to the mark: what it copies from there on lacks nothing.
@@ -23,9 +23,9 @@ def told_to(removals: Removals, fetch_offset: Offset) -> Removals | None:
     return removals if fetch_offset <= removals.mark else None
 
 
-def copies_again(told: Removals | None, *, log_end: Offset, leader_epoch: LeaderEpoch, copied: CopyStart) -> bool:
+def copies_again(removals: Removals | None, *, log_end: Offset, leader_epoch: LeaderEpoch, copied: CopyStart) -> bool:
     """Whether a follower whose log ends at `log_end` has to empty it, and copy its leader's from the log start."""
-    return told is not None and log_end <= told.mark and copied != CopyStart(leader_epoch, told.revision)
+    return removals is not None and log_end <= removals.mark and copied != CopyStart(leader_epoch, removals.revision)
 
 
 def mark_within(mark: Offset, log_end: Offset) -> Offset:

@@ -76,7 +76,7 @@ from penstock.partition.redirect import (
     Sources,
 )
 from penstock.partition.redirected_batches import empty_batch, restamped
-from penstock.partition.removals import mark_within, told_to
+from penstock.partition.removals import mark_within, removals_at
 from penstock.partition.replicated_batches import UnexpectedBatch, sound_batches
 from penstock.partition.results import Appended, Fetched
 from penstock.partition.role import Offline, Role
@@ -966,9 +966,9 @@ class Replica:
         if completed is not None and completed.aborted:
             self.aborted().add(AbortedTxn.of(completed), self.log)
 
-    def copies_again(self, told: Removals | None, *, leader_epoch: LeaderEpoch) -> bool:
+    def copies_again(self, removals: Removals | None, *, leader_epoch: LeaderEpoch) -> bool:
         """Whether to copy the leader's log from its start (`Replicas.copy_again`), instead of what it sent."""
-        return self._following(leader_epoch).copies_again(told, self.log.removal_mark.copied)
+        return self._following(leader_epoch).copies_again(removals, self.log.removal_mark.copied)
 
     def diverged(self, epoch: LeaderEpoch, end: Offset, *, leader_epoch: LeaderEpoch) -> TruncateTo:
         """Where to truncate to (`Replicas.truncate`): the leader's log agrees up to the `end` of `epoch` at most."""
@@ -1255,7 +1255,7 @@ class Replica:
             now_ms=now_ms,
         )
         found = self.log.slice(offset, bytes_max, end=offsets.log_end, at_least_one=at_least_one)
-        removals = told_to(self.log.removal_mark.removals, offset)
+        removals = removals_at(self.log.removal_mark.removals, offset)
         return Fetched(
             found or b"", offsets.high_watermark, offsets.last_stable, offsets.log_start, None, removals=removals
         )

@@ -901,7 +901,7 @@ class Replicas:
         self._store.restart(starts)
         self._shortened(replicas)
 
-    def copy_again(self, tp: TopicPartition, start: Offset, told: Removals) -> None:
+    def copy_again(self, tp: TopicPartition, start: Offset, removals: Removals) -> None:
         """Empty the log of a follower that lacks removed tombstones, to be copied from `start`. Blocks on the disk."""
         [replica] = self._to_shorten({tp: start})
         log, epoch = replica.log, replica.role.leader_epoch
@@ -910,13 +910,13 @@ class Replicas:
             partition=str(tp),
             offset=start,
             log_end=replica.offsets.log_end,
-            removed_to=told.mark,
+            removed_to=removals.mark,
             leader_epoch=epoch,
         )
         if log.size_bytes or log.log_end != start:
             self._store.restart({tp: start})
             self._shortened([replica])
-        log.copy_from_start(told.mark, CopyStart(epoch, told.revision))
+        log.copy_from_start(removals.mark, CopyStart(epoch, removals.revision))
 
     def _to_shorten(self, offsets: Mapping[TopicPartition, Offset]) -> list[Replica]:
         replicas = [self.get(*tp) for tp in offsets]

@@ -1,7 +1,7 @@
 """Looks through filtered views for a fetch request: pieces of the parent's log, in threads where they are large.
 
-A request answers when enough has passed, when its time is up, or when it has looked at as much as one request may, and
-always with what it has looked at: a consumer's position moves on where nothing passes too. Only bytes that pass count
+The response leaves when enough has passed, or when the request is out of time or has looked at as much as it may,
+and always with what was looked at: a consumer's position moves on where nothing passes too. Only bytes that pass count
 for `fetch.min.bytes`. While it waits, a request keeps what it has found, and goes on from there when the log grows.
 """
 
@@ -32,12 +32,12 @@ PIECE_BYTES = 1024 * 1024
 
 LOOK_BYTES_MAX = 16 * 1024 * 1024
 LOOK_SECONDS_MAX = 0.05
-"""What one request looks at most, before it answers."""
+"""What one request looks at most, before the response."""
 
-ANSWER_BYTES_ENOUGH = 64 * 1024
-"""With so much a request answers, even if there is more to look at."""
+RESPONSE_BYTES_ENOUGH = 64 * 1024
+"""With so much the response leaves, even if there is more to look at."""
 
-ANSWER_BYTES_MAX = 4 * 1024 * 1024
+RESPONSE_BYTES_MAX = 4 * 1024 * 1024
 """Of all that passed, in the memory of one request; the first batch may be larger."""
 
 
@@ -79,7 +79,7 @@ class ViewReader:
         self._turns = turns
 
     async def read(self, job: FetchJob, wait_ms: int, is_gone: Callable[[], bool] = never_gone) -> None:
-        """Look through the views of a job that has been read, and wait, until its results are worth an answer."""
+        """Look through the views of a job that has been read, and wait, until its results are worth a response."""
         ends_s = self._monotonic() + wait_ms / 1000
         spending = Spending()
         looks: dict[CachedPartition, Look] = {}
@@ -168,7 +168,7 @@ class ViewReader:
                 view.condition, partition.partition, partition.fetch_offset, replica.role.leader_epoch
             )
         while look.at < end_of(watch, limits) and not look.is_full and not spending.is_over:
-            if spending.bytes and job.bytes_read >= max(limits.bytes_min, ANSWER_BYTES_ENOUGH):
+            if spending.bytes and job.bytes_read >= max(limits.bytes_min, RESPONSE_BYTES_ENOUGH):
                 # One piece is looked at in any case: topics in the same request may always have enough.
                 return
             delay_s = view.throttle.delay_s(self._monotonic(), self._cpu_percent_max())
@@ -189,7 +189,7 @@ class ViewReader:
             room_bytes = min(
                 partition.bytes_max,
                 limits.bytes_max - job.bytes_read + look.size,
-                ANSWER_BYTES_MAX - passed_bytes(looks) + look.size,
+                RESPONSE_BYTES_MAX - passed_bytes(looks) + look.size,
             )
             await self._look_through(view, look, fetched, room_bytes, job.bytes_read == 0, spending)
             if replica.role.leader_epoch != look.leader_epoch:

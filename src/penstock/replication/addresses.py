@@ -3,16 +3,17 @@
 from collections.abc import Callable
 
 from penstock.metadata.image import MetadataImage
+from penstock.model.ids import BrokerId
 from penstock.replication.peers import PeerAddress
 
 
-def registered_address(image: MetadataImage, listener: str | None) -> Callable[[int], PeerAddress | None]:
+def registered_address(image: MetadataImage, listener: str | None) -> Callable[[BrokerId], PeerAddress | None]:
     """A function that gives the address of a broker in its present registration, None while it has none.
 
     `listener` is the name of the listener that brokers use among themselves; without one it is the first of each.
     """
 
-    def address_of(broker_id: int) -> PeerAddress | None:
+    def address_of(broker_id: BrokerId) -> PeerAddress | None:
         broker = image.brokers.get(broker_id)
         if broker is None or not broker.endpoints:
             return None

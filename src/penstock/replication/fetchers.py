@@ -77,8 +77,8 @@ class ReplicaFetch:
         return replica_fetch.encode_replica_fetch(request)
 
     @staticmethod
-    def decode_response(data: Buffer, offset: int, version: int) -> ReplicaFetchResponse:
-        return replica_fetch.decode_replica_fetched(data, offset)
+    def decode_response(data: Buffer, position: int, version: int) -> ReplicaFetchResponse:
+        return replica_fetch.decode_replica_fetched(data, position)
 
 
 REPLICA_FETCH = ReplicaFetch()
@@ -192,12 +192,8 @@ class Fetchers:
                 yield tp, leader, followed.lag
 
     def failing(self) -> int:
-        """Partitions that are not fetched for a while because a fetch failed."""
-        return sum(
-            followed.waits is not None
-            for fetcher in self._fetchers.values()
-            for followed in fetcher.partitions.values()
-        )
+        """Partitions whose last fetch failed, alone or with the whole request."""
+        return sum(fetcher.failing() for fetcher in self._fetchers.values())
 
     def close(self) -> None:
         """Fetch nothing more."""
@@ -236,7 +232,7 @@ class Fetcher:
         self._outside: list[tuple[Followed, FetchFrom]] = []
         """Partitions whose fetches were outside of the leader's logs."""
         self._questions = 0
-        """Questions for the bounds of the leader's logs without an answer."""
+        """Questions for the bounds of the leader's logs without a response."""
         self._filled_by: tuple[TopicId, int] | None = None
         """The last partition that had records in a response."""
         self._shared_s = -SHARED_S
@@ -250,6 +246,12 @@ class Fetcher:
     @property
     def is_idle(self) -> bool:
         return not self.partitions
+
+    def failing(self) -> int:
+        """Partitions whose last fetch failed: all of them while the leader cannot be asked."""
+        if self._failures:
+            return len(self.partitions)
+        return sum(followed.waits is not None for followed in self.partitions.values())
 
     # Partitions
 

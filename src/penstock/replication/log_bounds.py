@@ -51,7 +51,7 @@ def log_end_in(response: epoch_end.Response) -> Offset:
     return checked(found.error_code, found.end_offset)
 
 
-def checked(error_code: int, offset: int) -> Offset:
-    if error_code or offset < 0:
+def checked(error_code: int, found: int) -> Offset:
+    if error_code or found < 0:
         raise ERRORS_BY_CODE.get(error_code, UnknownServerError)()
-    return Offset(offset)
+    return Offset(found)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.controller.elections import LogEnd
 from penstock.model.errors import BrokerError
-from penstock.model.ids import BrokerId, LeaderEpoch, TopicPartition
+from penstock.model.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from penstock.partition.replicas import Replicas
 from penstock.replication.controller_channel import awaited
 from penstock.replication.peers import Peers, PeerUnavailable, Purpose
@@ -40,7 +40,7 @@ class LogEnds:
             return {}
         return {
             TopicPartition(topic.topic, found.partition): LogEnd(
-                epoch=LeaderEpoch(found.leader_epoch), offset=found.end_offset
+                epoch=LeaderEpoch(found.leader_epoch), offset=Offset(found.end_offset)
             )
             for topic in response.topics
             for found in topic.partitions

@@ -64,7 +64,7 @@ class Purpose(Enum):
     """Reads and writes of share state: each waits until the coordinator has committed it."""
 
 
-LinkKey = tuple[int, Purpose, int]
+LinkKey = tuple[BrokerId, Purpose, int]
 """Broker, purpose and lane of a connection."""
 
 
@@ -109,7 +109,7 @@ class Peers:
         network: Network,
         timers: Timers,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
-        address_of: Callable[[int], PeerAddress | None],
+        address_of: Callable[[BrokerId], PeerAddress | None],
         client_id: str,
         version: str,
         on_bug: Callable[[str, BaseException], None],

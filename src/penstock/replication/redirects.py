@@ -115,7 +115,7 @@ class Redirects:
         """Led by this broker, as far as it is known: each becomes a ghost once it is empty."""
         self._looks_for_empty = False
         self._resuming: set[TopicPartition] = set()
-        self._unanswered: Counter[BrokerId] = Counter()
+        self._bytes_in_flight: Counter[BrokerId] = Counter()
         """Bytes on their way, by broker."""
 
     # The leader of a drained partition
@@ -149,7 +149,7 @@ class Redirects:
                 raise NotLeaderOrFollower(str(error)) from None
             except BrokerError as error:
                 raise refused(error)
-        waiting = self._unanswered[target.leader]
+        waiting = self._bytes_in_flight[target.leader]
         if waiting and waiting + len(batch) > UNANSWERED_BYTES_MAX:
             raise NotEnoughReplicas(f"{waiting} bytes are on their way to broker {target.leader} already")
         request = wire.Request(
@@ -271,15 +271,13 @@ class Redirects:
             timeout_ms=float(self._timeout_ms()),
             lane=lane_of(request),
         )
-        self._unanswered[target.leader] += len(request.payload)
-        answered = partial(self._answered, target.leader, len(request.payload))
-        sent.deliver_to(
-            partial(answered, partial(responded, result)), partial(answered, partial(unanswered, result, unknown))
-        )
+        self._bytes_in_flight[target.leader] += len(request.payload)
+        ended = partial(self._ended, target.leader, len(request.payload))
+        sent.deliver_to(partial(ended, partial(responded, result)), partial(ended, partial(failed, result, unknown)))
         return result
 
-    def _answered(self, broker_id: BrokerId, size: int, deliver: Callable[[T], None], outcome: T) -> None:
-        self._unanswered[broker_id] -= size
+    def _ended(self, broker_id: BrokerId, size: int, deliver: Callable[[T], None], outcome: T) -> None:
+        self._bytes_in_flight[broker_id] -= size
         deliver(outcome)
 
     # The leader of the target
@@ -517,7 +515,7 @@ class Redirects:
     async def _report_if_empty(self, replica: Replica) -> None:
         """Have the controller make a partition a ghost, if it is empty and its target knows what its producers wrote.
 
-        From the report on nothing is appended to its log: an answer that is lost may mean that it is a ghost already.
+        From the report on nothing is appended to its log: a response that is lost may mean that it is a ghost already.
         """
         drain = replica.detour
         if not isinstance(drain, Drain) or replica.emptied_to() is None:
@@ -657,7 +655,7 @@ def responded(result: Deferred[wire.Response], response: wire.Response) -> None:
         result.resolve(response)
 
 
-def unanswered(result: Deferred[wire.Response], unknown: type[BrokerError], error: Exception) -> None:
+def failed(result: Deferred[wire.Response], unknown: type[BrokerError], error: Exception) -> None:
     """Fail as the client has to know it: it sends the batch again, and the target finds it if it has it."""
     if not result.waiting:
         return

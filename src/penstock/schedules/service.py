@@ -217,11 +217,11 @@ class Schedules:
         result: Deferred[None] = Deferred()
         if state.leader == self._broker_id:
             # A copy: the log stamps it, and it may have to be sent again.
-            answered = self.serve(request, bytearray(batch))
-            if isinstance(answered, Deferred):
-                answered.deliver_to(partial(settle, result), result.fail)
+            response = self.serve(request, bytearray(batch))
+            if isinstance(response, Deferred):
+                response.deliver_to(partial(settle, result), result.fail)
             else:
-                settle(result, answered)
+                settle(result, response)
             return result
         sent: Deferred[wire.Response] = self._peers.send(
             state.leader, Purpose.SCHEDULES, wire, request, timeout_ms=float(self._timeout_ms())

@@ -397,7 +397,7 @@ class LedSharePartition:
         self._settle(seen)
 
     def _settle(self, error: BrokerError | None) -> None:
-        """Answer the requests whose changes were written, and write what was queued meanwhile."""
+        """Respond to the requests whose changes were written, and write what was queued meanwhile."""
         acks, self._acks_writing = self._acks_writing, []
         if self._acks or error is None:
             self._write()
@@ -555,7 +555,7 @@ class LedSharePartition:
     # The end
 
     def drop(self, reason: BrokerError) -> None:
-        """End this: it has to be loaded again, here or by another leader. What is being written is answered yet."""
+        """End this: it has to be loaded again, here or by another leader. What is being written gets its response."""
         if self.gone is not None:
             return
         self.gone = reason
@@ -693,7 +693,7 @@ class LedSharePartitions:
 
 
 def as_client_sees(error: Exception) -> BrokerError:
-    """An error of the persister as Kafka answers it to the member."""
+    """An error of the persister as Kafka sends it to the member."""
     if isinstance(error, CoordinatorLoadInProgress | NotCoordinator):
         return CoordinatorNotAvailable(str(error))
     if isinstance(error, FencedLeaderEpoch | FencedStateEpoch):

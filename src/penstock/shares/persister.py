@@ -107,7 +107,7 @@ class SharePartitionSummary(NamedTuple):
 class SharePersister(Protocol):
     """Reads and writes the state of share partitions, wherever their coordinators are.
 
-    It retries while a coordinator moves or loads, for a bounded time. It fails with the `BrokerError` of the answer:
+    It retries while a coordinator moves or loads, for a bounded time. It fails with the `BrokerError` of the response:
     `FencedLeaderEpoch` and `FencedStateEpoch` for a writer whose time is over, `UnknownTopicOrPartition` for a share
     partition that was not initialized or is deleted, `GroupIdNotFound`, `CoordinatorNotAvailable` after the last retry.
     """
@@ -115,7 +115,7 @@ class SharePersister(Protocol):
     def read(
         self, group: str, topic_id: TopicId, partition: int, leader_epoch: LeaderEpoch
     ) -> Deferred[SharePartitionState]:
-        """The state as committed. The coordinator writes the leader epoch before it answers, which fences others."""
+        """The state as committed. The coordinator writes the leader epoch before it responds, which fences others."""
         ...
 
     def write(

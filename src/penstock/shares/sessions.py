@@ -165,6 +165,3 @@ class ShareSessions:
     def of_connection(self, connection: Hashable) -> list[SessionKey]:
         """The sessions that a connection opened."""
         return sorted(self._by_connection.get(connection, ()))
-
-    def has_opened(self, connection: Hashable) -> bool:
-        return connection in self._by_connection

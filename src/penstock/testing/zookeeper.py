@@ -139,7 +139,7 @@ def server_command(
 
 
 def four_letters(port: int, word: str, host: str = LOOPBACK) -> str:
-    """What a server answers to one of its four-letter words; nothing where it does not."""
+    """What a server says to one of its four-letter words; nothing where it does not."""
     try:
         with socket.create_connection((host, port), PROBE_SECONDS) as connection:
             connection.sendall(word.encode())

@@ -6,7 +6,7 @@
     an aborted batch       as one of which none pass, unopened, for readers of committed data
 
 What follows the last record that passes counts as a batch of which none does. An advance batch is a control batch that
-clients pass over. So the answer has no hole in which a consumer's position
+clients pass over. So the response has no hole in which a consumer's position
 could rest: it goes on to the end of what was looked at, its lag becomes zero, and its commits say where it is.
 
 A `Look` lives as long as one fetch request. What the request has looked at it does not look at again while it waits.
@@ -236,7 +236,7 @@ class Look:
         )
 
     def records(self) -> bytes:
-        """The answer: batches from `begin` on, up to `at`."""
+        """The response: batches from `begin` on, up to `at`."""
         return b"".join([*self._parts, self._advance()] if self._run_first >= 0 else self._parts)
 
     # Filtering one batch

@@ -1,7 +1,7 @@
 """Reads the members of a JSON value that a filter names, and builds nothing of the rest.
 
 msgspec decodes into classes made of the filter's paths, and skips what they do not have. A value of another shape, say
-a text where a path goes on, is decoded as a whole; both ways give the same answers.
+a text where a path goes on, is decoded as a whole; both ways give the same results.
 """
 
 from __future__ import annotations

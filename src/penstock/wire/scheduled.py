@@ -23,7 +23,7 @@ _RESPONSE = Struct(">h")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The batch of one fire, which is answered when it is committed."""
+    """The batch of one fire, which gets its response when it is committed."""
 
     topic_id: TopicId
     partition: int

@@ -25,7 +25,7 @@ RUN_FILES_MIN = 8
 READ_ROWS = 1 << 16
 
 
-def compact(table: LakeTable, *, files_min: int = RUN_FILES_MIN, chance: Randomness | None = None) -> int:
+def compact(table: LakeTable, *, files_min: int = RUN_FILES_MIN, randomness: Randomness | None = None) -> int:
     """Merge runs of at least so many small files; returns the number of files removed."""
     gone = 0
     for group in _folders(table.files(), files_min):
@@ -34,7 +34,7 @@ def compact(table: LakeTable, *, files_min: int = RUN_FILES_MIN, chance: Randomn
             for same in _same_schema(table.store, run):
                 if len(same) < 2:
                     continue
-                merged = _merge(table, same, (chance or SystemRandomness()).uuid_bytes().hex())
+                merged = _merge(table, same, (randomness or SystemRandomness()).uuid_bytes().hex())
                 table.replace(same, merged)
                 gone += len(same) - 1
     return gone

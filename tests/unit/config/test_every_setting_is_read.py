@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -18,24 +19,21 @@ NOT_READERS = ("wire", "testing")
 """Packages whose attributes of the same names are fields of messages, or settings of another broker."""
 
 LATER = {
-    "replication": (
-        "broker.heartbeat.interval.ms",
-        "num.replica.fetchers",
-        "replica.socket.*",
-        "replication.quota.*",
-    ),
-    "share groups": ("group.share.*",),
     "security": ("security.inter.broker.protocol",),
 }
 """Settings of features that are not implemented yet."""
 
 DESCRIBED = (
+    "broker.heartbeat.interval.ms",
     "local.retention.*",
     "log.local.retention.*",
     "log.preallocate",
+    "num.replica.fetchers",
     "preallocate",
     "queued.max.requests",
     "remote.log.*",
+    "replica.socket.receive.buffer.bytes",
+    "replication.quota.*",
     "streams.*",
 )
 """Settings without effect that Kafka's DescribeConfigs has, which is compared with ours."""
@@ -88,6 +86,14 @@ def test_every_setting_of_a_topic_is_read() -> None:
 
 def test_every_setting_of_a_group_is_read() -> None:
     assert unread(GROUP_KEYS) == []
+
+
+def test_settings_without_effect_say_so() -> None:
+    keys = {**BROKER_KEYS, **TOPIC_KEYS, **GROUP_KEYS}
+    described = [key for name, key in keys.items() if any(fnmatchcase(name, pattern) for pattern in DESCRIBED)]
+    silent = [key.name for key in described if not re.search(r"[Ww]ithout effect|Accepted for", key.doc)]
+
+    assert silent == []
 
 
 def test_the_exceptions_list_only_unread_settings() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pages import ROOT
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.nodes import Change, Node
 from penstock.metadata.records import (
@@ -36,6 +37,7 @@ from penstock.metadata.records import (
 from penstock.model.cluster_versions import (
     BEFORE_VERSIONS,
     COMPACT_PARTITIONS,
+    FEATURE,
     FIRST,
     LEVELS,
     SUPPORTED,
@@ -162,6 +164,16 @@ def test_no_change_ever_excludes_a_member_or_leaves_records_that_one_cannot_read
 
 def test_every_version_that_is_supported_is_described() -> None:
     assert sorted(LEVELS) == list(range(SUPPORTED.lowest, SUPPORTED.highest + 1))
+
+
+def test_the_page_of_clusters_lists_every_version() -> None:
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    _, _, table = page.partition("| version | what it adds | way back |\n|---|---|---|\n")
+    rows = [line.strip("| ").split(" | ") for line in table.partition("\n\n")[0].splitlines()]
+
+    assert [int(row[0]) for row in rows] == list(LEVELS)
+    assert [row[-1] == "none" for row in rows] == [level.one_way for level in LEVELS.values()]
+    assert f"--feature {FEATURE}={max(LEVELS)}" in page
 
 
 # The forms of records

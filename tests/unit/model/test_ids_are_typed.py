@@ -15,7 +15,16 @@ import pytest
 import penstock
 
 SOURCE = Path(penstock.__file__).parent
-PACKAGES = ("storage", "partition", "maintenance", "transactions")
+PACKAGES = (
+    "storage",
+    "partition",
+    "maintenance",
+    "transactions",
+    "coordinator",
+    "replication",
+    "controller",
+    "metadata",
+)
 
 NAMES = {
     "Offset": r"offset|\w+_offset|offset_(min|max|limit|end)|log_(start|end)|(\w+_)?high_watermark|last_stable"

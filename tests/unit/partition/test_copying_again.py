@@ -9,7 +9,7 @@ from tests.unit.partition.rig import Rig, Seeded, batch
 from tests.unit.partition.test_following import ORDERS, Pair, copy, shared, stored
 
 from penstock.model.removals import CopyStart, Removals
-from penstock.partition.removals import told_to
+from penstock.partition.removals import removals_at
 from penstock.partition.replica import Replica
 from penstock.storage import compaction
 from penstock.storage.names import REMOVAL_MARK
@@ -42,7 +42,7 @@ def fetch(pair: Pair, follower: Replica, rig: Rig) -> None:
     """One fetch of a follower, as `Fetcher` handles its response."""
     position = follower.fetch_position()
     assert position is not None
-    removals = told_to(pair.leader.log.removal_mark.removals, position.offset)
+    removals = removals_at(pair.leader.log.removal_mark.removals, position.offset)
     if follower.copies_again(removals, leader_epoch=position.leader_epoch):
         assert removals is not None
         rig.replicas.copy_again(ORDERS, pair.leader.offsets.log_start, removals)
@@ -193,7 +193,7 @@ def test_the_mark_is_lowered_with_the_log_and_survives_a_deletion_of_records() -
     pair = behind()
     pair.leader.delete_records(3)
     assert pair.leader.log.removal_mark.mark == 2
-    assert told_to(pair.leader.log.removal_mark.removals, pair.leader.offsets.log_start) is None
+    assert removals_at(pair.leader.log.removal_mark.removals, pair.leader.offsets.log_start) is None
     fetch(pair, pair.follower, pair.two)
     pair.two.replicas.restart({ORDERS: 3})
 

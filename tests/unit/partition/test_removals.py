@@ -15,7 +15,7 @@ import pytest
 
 from penstock.model.ids import NO_OFFSET, Offset
 from penstock.model.removals import NO_COPY, CopyStart, Removals
-from penstock.partition.removals import copies_again, mark_within, told_to
+from penstock.partition.removals import copies_again, mark_within, removals_at
 from penstock.storage.epochs import LeaderEpochs
 
 EMPTY = -1
@@ -172,17 +172,17 @@ def fetches(state: State, index: int, rules: Rules) -> Iterator[State]:
             return
     if follower.history != leader.history[: follower.end]:
         raise Anomaly(f"replica {index} follows with another history")
-    told = told_to(Removals(Offset(leader.mark), state.revision), Offset(follower.end))
-    if rules.copies_again(told, log_end=follower.end, leader_epoch=state.epoch, copied=follower.copied):
-        assert told is not None
+    removals = removals_at(Removals(Offset(leader.mark), state.revision), Offset(follower.end))
+    if rules.copies_again(removals, log_end=follower.end, leader_epoch=state.epoch, copied=follower.copied):
+        assert removals is not None
         if follower.end and state.holds_committed(index) and follower.end >= state.committed:
             raise Anomaly(f"replica {index}, which may be in the ISR, empties itself")
-        mark = told.mark if rules.inherits else NO_OFFSET
-        yield state.with_copy(index, Copy(mark=mark, copied=CopyStart(state.epoch, told.revision)))
+        mark = removals.mark if rules.inherits else NO_OFFSET
+        yield state.with_copy(index, Copy(mark=mark, copied=CopyStart(state.epoch, removals.revision)))
         return
     for batch in leader.log:
         if batch.offset >= follower.end:
-            mark = max(follower.mark, told.mark) if told is not None and rules.inherits else follower.mark
+            mark = max(follower.mark, removals.mark) if removals is not None and rules.inherits else follower.mark
             copy = follower._replace(log=(*follower.log, batch), history=leader.history[: batch.offset + 1], mark=mark)
             yield state.with_copy(index, copy)
             return
@@ -248,14 +248,14 @@ def test_no_order_of_events_brings_a_deleted_key_back(size: Size):
     assert explore(Rules(), size) > 1_000
 
 
-def by_revision_alone(told: Removals | None, *, log_end: Offset, leader_epoch: int, copied: CopyStart) -> bool:
-    return copies_again(told, log_end=log_end, leader_epoch=copied.leader_epoch, copied=copied)
+def by_revision_alone(removals: Removals | None, *, log_end: Offset, leader_epoch: int, copied: CopyStart) -> bool:
+    return copies_again(removals, log_end=log_end, leader_epoch=copied.leader_epoch, copied=copied)
 
 
 ABLATIONS = {
     "followers never copy again": (Rules(copies_again=lambda *_, **__: False), Size(1, 2, 1), "shows"),
     "a copy does not inherit the mark": (Rules(inherits=False), Size(1, 2, 2), "shows"),
-    "a removal during a copy is not told": (Rules(counts_revisions=False), Size(1, 4, 1), "shows"),
+    "a removal during a copy is not sent": (Rules(counts_revisions=False), Size(1, 4, 1), "shows"),
     "the next leader is taken for the last": (
         Rules(copies_again=by_revision_alone, forgets_copies=False),
         Size(1, 4, 2),

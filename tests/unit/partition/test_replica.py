@@ -392,6 +392,27 @@ def test_acks_all_waits_for_the_replicas() -> None:
     asyncio.run(run())
 
 
+def test_a_retry_is_acknowledged_when_the_first_append_is_committed() -> None:
+    async def run() -> None:
+        rig = Rig(topic())
+        replica = rig.replica()
+        replica.assume(PartitionState(index=0, leader=1, leader_epoch=1, replicas=(1, 2), isr=(1, 2)), NOW_MS)
+        rig.append(replica, batch(b"a", producer_id=5), acks_all=True)
+
+        retry = rig.append(replica, batch(b"a", producer_id=5), acks_all=True)
+        wait = replica.committed(retry.end)
+
+        assert wait is not None, "no follower has it"
+        replica.assume(
+            PartitionState(index=0, leader=1, leader_epoch=1, replicas=(1, 2), isr=(1,), partition_epoch=1), NOW_MS
+        )
+        await settled(wait)
+        assert replica.committed(retry.end) is None
+        assert values(replica) == [b"a"]
+
+    asyncio.run(run())
+
+
 def test_a_full_disk_refuses_writes_serves_reads_and_recovers() -> None:
     rig = Rig(topic())
     replica = rig.replica()

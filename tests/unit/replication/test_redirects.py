@@ -431,7 +431,7 @@ def test_batches_on_their_way_to_another_broker_are_bounded(monkeypatch: pytest.
     hand_over()
     for unanswered in sent[1:]:
         unanswered.fail(PeerUnavailable("no response"))
-    assert pair.redirects[SOURCE_BROKER]._unanswered.total() == 0
+    assert pair.redirects[SOURCE_BROKER]._bytes_in_flight.total() == 0
 
 
 def forged(pair: Pair, **facts: Any) -> wire.Response:

@@ -20,7 +20,7 @@ from penstock.groups.commands import (
     SharesInitialized,
 )
 from penstock.groups.service import GroupCoordinatorService
-from penstock.groups.share.asking import Answers, ask_each, divided
+from penstock.groups.share.asking import Responses, ask_each, divided
 from penstock.groups.share.latest_offsets import Ends
 from penstock.groups.share.responses import SharesChosen
 from penstock.groups.topics import TopicsView
@@ -122,10 +122,10 @@ class ShareOffsets:
                     group, topic_id, index, chosen.state_epoch, offsets[topic_id, index]
                 ),
             )
-            return after(asked, lambda answers: note(chosen, answers))
+            return after(asked, lambda responses: note(chosen, responses))
 
-        def note(chosen: SharesChosen, answers: Answers) -> Eventual[OffsetsAltered]:
-            good, bad = divided(answers)
+        def note(chosen: SharesChosen, responses: Responses) -> Eventual[OffsetsAltered]:
+            good, bad = divided(responses)
             noted = self._submit(group, SharesInitialized(group=group, partitions=good, failed=bad))
 
             def respond(result: Result) -> OffsetsAltered:
@@ -135,9 +135,9 @@ class ShareOffsets:
                 for name, indexes in partitions:
                     topic_id = chosen.topics.get(name)
                     for index in indexes:
-                        missing = topic_id is None or (topic_id, index) not in answers
+                        missing = topic_id is None or (topic_id, index) not in responses
                         errors[TopicPartition(name, index)] = (
-                            UnknownTopicOrPartition() if missing else answers[cast("TopicId", topic_id), index]
+                            UnknownTopicOrPartition() if missing else responses[cast("TopicId", topic_id), index]
                         )
                 return OffsetsAltered(topics=chosen.topics, errors=errors)
 
@@ -155,12 +155,12 @@ class ShareOffsets:
             assert isinstance(result, SharesChosen), f"a choice of share partitions: {result}"
             chosen = result
             asked = ask_each(chosen.partitions, lambda topic_id, index: self._shares.delete(group, topic_id, index))
-            return after(asked, lambda answers: note(chosen, answers))
+            return after(asked, lambda responses: note(chosen, responses))
 
-        def note(chosen: SharesChosen, answers: Answers) -> Eventual[OffsetsDeleted]:
+        def note(chosen: SharesChosen, responses: Responses) -> Eventual[OffsetsDeleted]:
             errors: dict[TopicId, BrokerError] = {
                 topic_id: error
-                for (topic_id, _), error in answers.items()
+                for (topic_id, _), error in responses.items()
                 if isinstance(error, BrokerError) and not isinstance(error, UnknownTopicOrPartition)
             }
             gone = frozenset(chosen.topics.values()) - errors.keys()
@@ -236,9 +236,9 @@ class ShareOffsets:
             lambda topic_id, index: self._shares.read_summary(group, topic_id, index, NO_LEADER_EPOCH),
         )
 
-        def measure(answers: Answers) -> Eventual[Mapping[TopicPartition, ShareOffset]]:
+        def measure(responses: Responses) -> Eventual[Mapping[TopicPartition, ShareOffset]]:
             summaries = {
-                TopicPartition(names[topic_id], index): answer for (topic_id, index), answer in answers.items()
+                TopicPartition(names[topic_id], index): response for (topic_id, index), response in responses.items()
             }
             measured = [tp for tp, found in summaries.items() if has_lag(found)]
             return after(

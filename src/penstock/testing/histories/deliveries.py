@@ -73,7 +73,7 @@ class Delivery:
     sent_at: float
     at: float
     epoch: int | None = None
-    """The leader epoch in which the partition's leader answered, where that is known."""
+    """The leader epoch in which the partition's leader responded, where that is known."""
     record_key: bytes | None = None
 
     @property

@@ -119,13 +119,6 @@ def new_epoch_for_each_life() -> Generator[None]:
 
 
 @contextmanager
-def epoch_above_the_log() -> Generator[None]:
-    """A replica leads in an epoch that its log has already; shown together with `new_epoch_for_each_life`."""
-    with patched(roles, "is_too_old", never):
-        yield
-
-
-@contextmanager
 def unsafe_restart_leaves() -> Generator[None]:
     """11: a broker that may have lost records stays in ISR and eligible set."""
     with patched(brokers, "is_unsafe", never):

@@ -151,7 +151,7 @@ class World:
         self.blocked: set[int] = set()
         self.links: dict[tuple[int, int, int], deque[Callable[[], None]]] = {}
         self.questions: list[Question] = []
-        self.answers: list[tuple[Question, bool]] = []
+        self.responses: list[tuple[Question, bool]] = []
         self.markers: list[Replica] = []
         self.connection = 0
         self.epoch = 0
@@ -216,7 +216,9 @@ class World:
         return self.verdict()
 
     def is_finished(self) -> bool:
-        quiet = not any(self.net.values()) and not any(self.links.values()) and not self.questions and not self.answers
+        quiet = (
+            not any(self.net.values()) and not any(self.links.values()) and not self.questions and not self.responses
+        )
         return (
             not self.is_faulty
             and self.sent >= RECORDS
@@ -354,13 +356,13 @@ class World:
         self.blocked.add(connection)
 
     def verify(self) -> None:
-        """The coordinator answers a question, or a leader hears the answer."""
-        if self.questions and (not self.answers or self.random.random() < 0.5):
+        """The coordinator responds to a question, or a leader gets the response."""
+        if self.questions and (not self.responses or self.random.random() < 0.5):
             question = self.questions.pop(self.random.randrange(len(self.questions)))
             ongoing = self.txn_state == "ongoing" and self.epoch == question.entry.epoch
-            self.answers.append((question, ongoing))
-        elif self.answers:
-            question, ongoing = self.answers.pop(self.random.randrange(len(self.answers)))
+            self.responses.append((question, ongoing))
+        elif self.responses:
+            question, ongoing = self.responses.pop(self.random.randrange(len(self.responses)))
             self.blocked.discard(question.connection)
             error = None if ongoing else InvalidTxnState()
             proof = TxnProof(question.guard, question.entry.epoch, adds=True, error=error)
@@ -584,7 +586,7 @@ class World:
         target.when_committed(len(target.log), then)
 
     def freeze(self, at: Replica) -> None:
-        """Append nothing more: the report may be written although its answer is lost."""
+        """Append nothing more: the report may be written although its response is lost."""
         at.ending = True
 
     def write_ghost(self) -> None:

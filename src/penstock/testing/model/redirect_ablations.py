@@ -164,7 +164,7 @@ def markers_in_both() -> Generator[None]:
 
 
 @contextmanager
-def answer_of_the_fence() -> Generator[None]:
+def response_of_the_fence() -> Generator[None]:
     """The target says what it knows when the fence is committed, with markers after it that may get lost."""
 
     def late(world: World, source: Any, target: Any) -> None:
@@ -208,7 +208,7 @@ ABLATIONS: dict[str, Ablation] = {
         first_batch_is_remembered,
         both_markers_committed,
         markers_in_both,
-        answer_of_the_fence,
+        response_of_the_fence,
         ghost_end_is_final,
         ghost_waits_for_open_transaction,
     )

@@ -2,7 +2,7 @@
 
 Leaders are deposed at any moment, keep acting, and send what their logs say; messages are lost, doubled and late;
 users write, cancel and write in transactions, some of which are aborted. Afterwards the committed log and the target
-are judged by T1 to T8 (docs/invariants.md).
+are judged by SM1 to SM8 (docs/invariants.md).
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ START_MS = 1_000_000
 STEPS = 160
 DRAIN_STEPS = 3_000
 ZOMBIES_MAX = 2
-BASE_OFFSET = HEADER.size
 
 
 class Batch(NamedTuple):
@@ -134,7 +133,7 @@ class Target:
 
 
 class Message(NamedTuple):
-    """A delivery on its way, or the answer to one."""
+    """A delivery on its way, or the response to one."""
 
     leader: Leader
     lane: Lane
@@ -142,7 +141,7 @@ class Message(NamedTuple):
     fire: Fire
     entries: dict[Offset, Entry]
     data: bytes
-    answer: Outcome | None = None
+    outcome: Outcome | None = None
 
 
 class World:
@@ -184,24 +183,24 @@ class World:
         return self.problem or self.judge()
 
     def step(self, *, drain: bool) -> None:
-        chance = self.random.random()
-        if chance < 0.16:
+        drawn = self.random.random()
+        if drawn < 0.16:
             if not drain:
                 self.user_writes()
-        elif chance < 0.22:
+        elif drawn < 0.22:
             self.now_ms += self.random.randrange(8)
             if not drain:
                 self.random.choice([self.leader, *self.zombies]).skew_ms = self.random.randrange(-10, 10)
-        elif chance < 0.44:
+        elif drawn < 0.44:
             self.replicate()
-        elif chance < 0.70:
+        elif drawn < 0.70:
             self.act(self.random.choice([self.leader, self.leader, *self.zombies]))
-        elif chance < 0.92:
+        elif drawn < 0.92:
             self.pass_message()
         elif not drain:
-            if chance < 0.96:
+            if drawn < 0.96:
                 self.change_leader()
-            elif chance < 0.98:
+            elif drawn < 0.98:
                 self.target.change_leader(self.random.randrange(TARGETS), self.now_ms)
             else:
                 self.target.strict = not self.target.strict
@@ -313,7 +312,7 @@ class World:
         data = bytes(delivery.build_delivery(fire, entries))
         key = lane.open_at, lane.partition, fire.epoch
         if lane.open_end <= self.leader.high_watermark and self.built.setdefault(key, data) != data:
-            self.problem = "T3: two leaders build different deliveries"
+            self.problem = "SM3: two leaders build different deliveries"
         self.net.append(Message(leader, lane, lane.open_at, fire, entries, data))
 
     def close_leftovers(self, leader: Leader) -> None:
@@ -365,21 +364,21 @@ class World:
             return
         at = self.random.randrange(len(self.net))
         message = self.net[at] if self.random.random() < 0.2 else self.net.pop(at)
-        if message.answer is not None:
+        if message.outcome is not None:
             lane, leader = message.lane, message.leader
             if lane.open is message.fire and lane.open_at == message.fire_offset:
                 known = any(each.offset == lane.open_at and each.fire is lane.open for each in leader.ended)
                 if not known:
-                    ended = Ended(Offset(message.fire_offset), message.fire, message.answer, message.entries)
+                    ended = Ended(Offset(message.fire_offset), message.fire, message.outcome, message.entries)
                     leader.ended.append(ended)
             return
         try:
             self.target.deliver(message.fire.partition, message.data, self.now_ms)
-            answer: Outcome | None = Outcome.DELIVERED
+            outcome: Outcome | None = Outcome.DELIVERED
         except BrokerError as error:
-            answer = outcome_of(error, len(message.fire.named))
-        assert answer is not None, "an error that is tried again"
-        self.net.append(message._replace(answer=answer))
+            outcome = outcome_of(error, len(message.fire.named))
+        assert outcome is not None, "an error that is tried again"
+        self.net.append(message._replace(outcome=outcome))
 
     # Judging
 
@@ -439,32 +438,32 @@ class Judge:
         lanes: dict[int, int] = {}
         for offset, fire in self.fires:
             if lanes.get(fire.partition, -1) > offset:
-                return "T4: two open fires"
+                return "SM4: two open fires"
             closed = self.closes.get((offset, fire.partition))
             lanes[fire.partition] = 2**62 if closed is None else closed[0]
             if [each[::-1] for each in fire.named] != sorted(each[::-1] for each in fire.named):
-                return "T7: a fire is not in order of due times"
+                return "SM7: a fire is not in order of due times"
             for named in fire.named:
                 record, producer = rows[named.offset]
                 if named.due_ms > fire.fired_ms:
-                    return "T8: fired early"
+                    return "SM8: fired early"
                 if producer >= 0 and not (self.is_committed(producer) and self.ends[producer][0] < offset):
-                    return "T6: a fire of an open or aborted transaction"
+                    return "SM6: a fire of an open or aborted transaction"
                 for later, other in self.rows:
                     if later.key == record.key and named.offset < later.offset < offset and other < 0:
-                        return "T1: a replaced or cancelled entry is fired"
+                        return "SM1: a replaced or cancelled entry is fired"
                 entry = record.value or b"", named.due_ms
                 allowed.add(entry)
                 if closed is not None and closed[1].outcome is Outcome.DELIVERED:
                     owed[entry] += 1
         if any(count > 1 for count in owed.values()):
-            return "T1: an entry is fired twice"
+            return "SM1: an entry is fired twice"
         if any(count > 1 for count in self.delivered.values()):
-            return "T1: a message is delivered twice"
+            return "SM1: a message is delivered twice"
         if set(self.delivered) - allowed:
-            return "T2: a message is delivered without a committed fire"
+            return "SM2: a message is delivered without a committed fire"
         if set(owed) - set(self.delivered):
-            return "T1: a fire is closed and was not delivered"
+            return "SM1: a fire is closed and was not delivered"
         return self.closing_verdict(rows) or self.owed_verdict()
 
     def closing_verdict(self, rows: dict[int, tuple[Record, Any]]) -> str | None:
@@ -480,14 +479,14 @@ class Judge:
                 if rows[each.offset][0].key == record.key
             ]
             if not named:
-                return "T5: a closing record without its fire"
+                return "SM5: a closing record without its fire"
             between = (
                 other
                 for other, producer in self.rows
                 if other.key == record.key and max(named) < other.offset < record.offset and self.is_committed(producer)
             )
             if any(between):
-                return "T5: a closing removes something newer"
+                return "SM5: a closing removes something newer"
         return None
 
     def owed_verdict(self) -> str | None:
@@ -497,7 +496,7 @@ class Judge:
             if self.is_committed(producer) and (producer < 0 or producer in self.ends):
                 last[record.key] = record.offset, record
         if any(record.value is not None for _, record in last.values()):
-            return "T1: an entry is never done"
+            return "SM1: an entry is never done"
         return None
 
 

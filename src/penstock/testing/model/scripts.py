@@ -152,7 +152,7 @@ class Play:
         self.cluster.start(broker)
         self.join(broker)
 
-    def take_office(self, broker: BrokerId) -> None:
+    def elect(self, broker: BrokerId) -> None:
         """A broker becomes controller."""
         process = self.process(broker)
         process.control.claim()
@@ -438,7 +438,7 @@ def refusal_of_a_deposed_controller(on: Play) -> None:
     on.expire(C)
     on.kill(B)
     on.start(B)
-    on.take_office(B)
+    on.elect(B)
     on.control()
     on.copy(B, A, times=3)
     on.learn(A)
@@ -487,7 +487,7 @@ def late_expansion(on: Play) -> None:
     on.expire(C)
     on.cut_power(B)
     on.start(B)
-    on.take_office(B)
+    on.elect(B)
     on.control()
     on.cluster.server.commit_late()
     on.learn(A, B)

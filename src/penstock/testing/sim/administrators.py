@@ -110,16 +110,16 @@ class Administrator:
                 self._late = True
                 await link.backoff()
                 continue
-            [answered] = response.topics if api is create_topics else response.responses
-            code = answered.error_code
+            [result] = response.topics if api is create_topics else response.responses
+            code = result.error_code
             if code:
-                link.recording.line(f"{link.name}: {what} of {answered.name} got {code} from {address[0]}")
+                link.recording.line(f"{link.name}: {what} of {result.name} got {code} from {address[0]}")
             # A broker that forwards a request may send it to the controller more than once.
             if not code or ((attempts > 1 or self._plan.replicated) and code in DONE_BEFORE):
                 link.recording.operations["topic change"] += 1
                 return True
             if code not in TRIED_AGAIN:
-                link.unexpected(f"attempt {attempts} of {what} of {answered.name}", code)
+                link.unexpected(f"attempt {attempts} of {what} of {result.name}", code)
                 return False
             await link.backoff()
 

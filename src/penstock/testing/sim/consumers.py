@@ -94,7 +94,7 @@ class Fetcher:
         self.positions: dict[tuple[str, int], int] = {}
 
     async def poll(self, *, wait_ms: int = WAIT_MS) -> Seen:
-        """What came; nothing where a broker did not answer."""
+        """What came; nothing where a broker did not respond."""
         link = self._link
         if not self.positions:
             return {}
@@ -149,19 +149,19 @@ class Fetcher:
         topic = offset_for_leader_epoch.OffsetForLeaderTopic(topic=place[0], partitions=[wanted])
         request = offset_for_leader_epoch.Request(replica_id=-1, topics=[topic])
         response = await link.ask(address, offset_for_leader_epoch, OFFSET_FOR_LEADER_EPOCH_VERSION, request)
-        [answered] = response.topics[0].partitions
-        if answered.error_code:
+        [result] = response.topics[0].partitions
+        if result.error_code:
             link.forget()
             return False
         position = self.positions[place]
-        if answered.end_offset < position:
+        if result.end_offset < position:
             if not self._lossy:
                 link.recording.finding(
                     f"{link.name}: {place[0]}-{place[1]} was read up to {position} in epoch {read}, which ends at "
-                    f"{answered.end_offset} by the leader of epoch {epoch}",
+                    f"{result.end_offset} by the leader of epoch {epoch}",
                     key=key_of(*place),
                 )
-            self._move_back(place, max(answered.end_offset, 0))
+            self._move_back(place, max(result.end_offset, 0))
         return True
 
     def _move_back(self, place: tuple[str, int], position: int) -> None:
@@ -354,11 +354,11 @@ async def end_offset(link: Link, topic: str, index: int, *, committed: bool, tim
         topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=[partition])],
     )
     response = await link.ask_reigning(address, (topic, index), list_offsets, LIST_OFFSETS_VERSION, request)
-    [answered] = response.topics[0].partitions
-    if answered.error_code:
+    [result] = response.topics[0].partitions
+    if result.error_code:
         link.forget()
         return -1
-    return int(answered.offset)
+    return int(result.offset)
 
 
 async def read_everything(

@@ -248,7 +248,7 @@ class ControlPlane:
             await self.active.events.next_of("partitions_reconciled", before)
         self.heirs = Counter(self.image.topics[topic].partitions[index].leader for topic, index in led)
 
-    async def bring_back(self, broker_id: int) -> None:
+    async def bring_back(self, broker_id: BrokerId) -> None:
         """The broker registers and is admitted, catches up, and gets its leaderships back."""
         events = self.active.events
         before = events.counts["registration_admitted"]
@@ -256,7 +256,7 @@ class ControlPlane:
             await self.registered[broker_id].join(self.image.admissions[broker_id].epoch)
             await events.next_of("registration_admitted", before)
         with self.meter.phase("its return: ISRs"):
-            for leader, changes in self._joins(BrokerId(broker_id)).items():
+            for leader, changes in self._joins(broker_id).items():
                 epoch = self.image.brokers[leader].epoch
                 check(await self.active.controller.alter_partitions(leader, epoch, changes))
         with self.meter.phase("its return: leaderships"):

@@ -168,7 +168,7 @@ class Link:
     ) -> Any:
         """The response of a broker that led a partition all the time; `NotSent` where it did not.
 
-        A deposed leader may answer from what it last knew, as in Apache Kafka. What it says is not wrong but late, and
+        A deposed leader may respond from what it last knew, as in Apache Kafka. What it says is not wrong but late, and
         would be taken for a step back.
         """
         epoch = self.reign_of(address, place)

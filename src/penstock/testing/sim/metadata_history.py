@@ -1,7 +1,7 @@
 """The history of a simulated cluster's metadata: every transaction of the store, judged and counted as it is done.
 
 It knows what no broker has to know: who leads by the store's word, how often leaders and ISRs changed, and whether a
-transaction broke a rule of the metadata. A client may ask it whether a broker that answered was the leader at the time.
+transaction broke a rule of the metadata. A client may ask it whether the broker of a response led at the time.
 """
 
 from __future__ import annotations

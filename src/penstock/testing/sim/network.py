@@ -200,7 +200,7 @@ class SimTransport:
         self._silent = False
         """The machine at this end is off."""
         self._unanswered = False
-        """Bytes came for a machine that is off; its peer sends them again until it answers."""
+        """Bytes came for a machine that is off; its peer sends them again until it responds."""
         self._reader: Callable[[], None] | None = None
         self._reader_context: Context | None = None
         self._read_due = False
@@ -520,23 +520,25 @@ class SimAcceptor:
 
 
 class Attempt:
-    """A connect on its way: SYN, and again SYN until something answers or the time is up."""
+    """A connect on its way: SYN, and again SYN until something responds or the time is up."""
 
-    def __init__(self, fabric: Fabric, life: Life, host: str, port: int, answer: asyncio.Future[SimTransport]) -> None:
+    def __init__(
+        self, fabric: Fabric, life: Life, host: str, port: int, connected: asyncio.Future[SimTransport]
+    ) -> None:
         self._fabric = fabric
         self._world = fabric.world
         self._life = life
         self._source = life.node.name
         self._host = host
         self._port = port
-        self._answer = answer
+        self._connected = connected
         self._client: SimTransport | None = None
         self._retries = 0
         self._deadline = self._world.after(CONNECT_TIMEOUT_S, self._time_out)
 
     def send(self) -> None:
         """Send SYN."""
-        if self._answer.done() or self._life.ended is not None:
+        if self._connected.done() or self._life.ended is not None:
             self._deadline.cancel()
             return
         if not self._fabric.is_cut(self._source, self._host):
@@ -549,7 +551,7 @@ class Attempt:
         if node is None:
             self._respond(OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH)))
             return
-        if not node.powered or self._answer.done():
+        if not node.powered or self._connected.done():
             return
         if self._client is None:
             acceptor = self._fabric.listener(self._host, self._port)
@@ -567,18 +569,18 @@ class Attempt:
             self._world.after(self._fabric.latency_s(), self._done, error)
 
     def _done(self, error: OSError | None) -> None:
-        if self._answer.done() or self._life.ended is not None:
+        if self._connected.done() or self._life.ended is not None:
             return
         self._deadline.cancel()
         if error is not None:
-            self._answer.set_exception(error)
+            self._connected.set_exception(error)
         else:
             assert self._client is not None
-            self._answer.set_result(self._client)
+            self._connected.set_result(self._client)
 
     def _time_out(self) -> None:
-        if not self._answer.done() and self._life.ended is None:
-            self._answer.set_exception(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
+        if not self._connected.done() and self._life.ended is None:
+            self._connected.set_exception(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
         self.give_up()
 
     def give_up(self) -> None:
@@ -601,12 +603,12 @@ class SimNetwork:
 
     async def connect(self, host: str, port: int) -> SimTransport:
         self._life.check()
-        answer: asyncio.Future[SimTransport] = asyncio.get_running_loop().create_future()
+        connected: asyncio.Future[SimTransport] = asyncio.get_running_loop().create_future()
         target = self._life.node.name if host in LOCAL_HOSTS else host
-        attempt = Attempt(self._fabric, self._life, target, port, answer)
+        attempt = Attempt(self._fabric, self._life, target, port, connected)
         attempt.send()
         try:
-            return await answer
+            return await connected
         except BaseException:
             if self._life.ended is None:
                 with suppress(OSError):

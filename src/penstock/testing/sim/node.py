@@ -167,7 +167,7 @@ class Node:
         self.world = world
         self.name = name
         self.powered = True
-        """Whether its kernel answers; the process may be gone all the same."""
+        """Whether its kernel responds; the process may be gone all the same."""
         self.lives = 0
         self._life: Life | None = None
 

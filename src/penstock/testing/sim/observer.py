@@ -33,17 +33,17 @@ async def committed_offsets(
     address = await link.coordinator(GROUP_KEY, group)
     place = (GROUP_OFFSETS_TOPIC, partition_of(group, OFFSETS_PARTITIONS))
     response = await link.ask_reigning(address, place, offset_fetch, OFFSET_FETCH_VERSION, request)
-    [answered] = response.groups
-    if answered.error_code:
+    [result] = response.groups
+    if result.error_code:
         link.forget()
-        if answered.error_code not in ELSEWHERE | UNDECIDED:
+        if result.error_code not in ELSEWHERE | UNDECIDED:
             if member_id is None:
-                link.unexpected(f"an offset fetch of {group}", answered.error_code)
+                link.unexpected(f"an offset fetch of {group}", result.error_code)
             else:
-                raise NotSent(f"refused: {answered.error_code}")
+                raise NotSent(f"refused: {result.error_code}")
         return None
     found: dict[str, int] = {}
-    for topic in answered.topics:
+    for topic in result.topics:
         for part in topic.partitions:
             if part.error_code:
                 if part.error_code != Code.UNSTABLE_OFFSET_COMMIT:

@@ -86,20 +86,20 @@ async def send_batch(
     leader = await link.leader(topic, index)
     epoch = link.reign_of(leader, place)
     response = await link.ask(leader, produce, version, request)
-    [answered] = response.responses[0].partition_responses
-    if answered.error_code:
-        link.recording.line(f"{link.name}: a produce to {topic}-{index} got {answered.error_code}")
-    if answered.error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER and not link.reigned(leader, place, epoch):
+    [result] = response.responses[0].partition_responses
+    if result.error_code:
+        link.recording.line(f"{link.name}: a produce to {topic}-{index} got {result.error_code}")
+    if result.error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER and not link.reigned(leader, place, epoch):
         link.forget()
-        return Code.NOT_LEADER_OR_FOLLOWER, answered.base_offset
-    if answered.error_code in ELSEWHERE:
+        return Code.NOT_LEADER_OR_FOLLOWER, result.base_offset
+    if result.error_code in ELSEWHERE:
         link.forget()
-        hint = answered.current_leader
+        hint = result.current_leader
         if hint.leader_id >= 0:
             link.learn(topic, index, hint.leader_id, hint.leader_epoch)
             for each in response.node_endpoints:
                 link.learn_address(each.node_id, (each.host, each.port))
-    return answered.error_code, answered.base_offset
+    return result.error_code, result.base_offset
 
 
 def sends_of(key: str, values: Sequence[int], base_offset: int | None) -> tuple[Send, ...]:

@@ -54,14 +54,14 @@ def holders() -> Generator[None]:
 
 @contextmanager
 def written_first() -> Generator[None]:
-    """Q3: an acknowledgement is answered before it is written."""
+    """Q3: an acknowledgement gets its response before it is written."""
     later = LedSharePartition.__dict__["_written_later"]
 
     def at_once(led: LedSharePartition) -> Deferred[None]:
         later(led).deliver_to(ignored, ignored)
-        answered: Deferred[None] = Deferred()
-        answered.resolve(None)
-        return answered
+        written: Deferred[None] = Deferred()
+        written.resolve(None)
+        return written
 
     with replaced(LedSharePartition, "_written_later", at_once):
         yield

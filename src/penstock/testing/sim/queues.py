@@ -254,10 +254,10 @@ async def configure(link: Link, queue: Queue) -> None:
     request = incremental_alter_configs.Request(resources=[resource])
     while True:
         response = await link.ask(link.any_broker(), incremental_alter_configs, ALTER_CONFIGS_VERSION, request)
-        [answered] = response.responses
-        if not answered.error_code:
+        [result] = response.responses
+        if not result.error_code:
             return
-        assert answered.error_code in TRIED_AGAIN, f"{queue.name}: {answered.error_message}"
+        assert result.error_code in TRIED_AGAIN, f"{queue.name}: {result.error_message}"
         await link.backoff()
 
 
@@ -523,16 +523,16 @@ class ShareMember:
         session.epoch += 1
         session.known = {place for place in session.known | set(places) if place not in forgotten}
         self._forget_held(session, due)
-        answered: dict[tuple[str, int], int] = {}
+        codes: dict[tuple[str, int], int] = {}
         for topic in response.responses:
             for part in topic.partitions:
                 place = (queue.topic.name, part.partition_index)
-                answered[place] = part.acknowledge_error_code
+                codes[place] = part.acknowledge_error_code
                 if part.error_code:
                     self._part_failed(place, session, part.error_code, "a share fetch")
                 else:
                     self._take(session, address, place, part, sent_at, epochs.get(place))
-        self._settle(numbers, answered, address, epochs)
+        self._settle(numbers, codes, address, epochs)
 
     async def _acknowledge(self, address: Address, session: Session, due: Sequence[Held]) -> None:
         link, queue = self.link, self._queue
@@ -585,13 +585,13 @@ class ShareMember:
         session.whole_at = sent_at
         session.epoch += 1
         self._forget_held(session, due)
-        answered = {
+        codes = {
             (queue.topic.name, part.partition_index): part.error_code
             for topic in response.responses
             for part in topic.partitions
         }
         for held in due:
-            if held.kind is Acknowledgement.RENEW and not answered.get(held.place):
+            if held.kind is Acknowledgement.RENEW and not codes.get(held.place):
                 again = Held(
                     topic=held.topic,
                     index=held.index,
@@ -602,7 +602,7 @@ class ShareMember:
                     epoch=held.epoch,
                 )
                 session.held[held.topic, held.index, held.offset] = again
-        self._settle(numbers, answered, address, epochs)
+        self._settle(numbers, codes, address, epochs)
 
     def _batches(
         self, session: Session, due: Sequence[Held]
@@ -674,15 +674,15 @@ class ShareMember:
     def _settle(
         self,
         numbers: Sequence[tuple[int, Held]],
-        answered: dict[tuple[str, int], int],
+        codes: dict[tuple[str, int], int],
         address: Address,
         epochs: dict[tuple[str, int], int | None],
     ) -> None:
-        """Note the outcome of each acknowledgement by what was answered for its partition."""
+        """Note the outcome of each acknowledgement by the response for its partition."""
         link, queue = self.link, self._queue
         lapsed = {held.place for _, held in numbers if not self._is_certain(held, address, epochs[held.place])}
         for number, held in numbers:
-            code = answered.get(held.place)
+            code = codes.get(held.place)
             if code is None or code in MOVED | UNDECIDED:
                 # The write may be carried out, or was, by a leader that was deposed meanwhile.
                 queue.end(number, at=None)
@@ -763,19 +763,19 @@ class ShareMember:
 
     def _decide(self, place: tuple[str, int], offset: int, value: int, sent_at: float, epoch: int | None) -> Held:
         link = self.link
-        chance = link.random.random()
+        drawn = link.random.random()
         kind, due_at = Acknowledgement.ACCEPT, link.world.now + link.random.random() * WORK_S_MAX
         if value % POISONED_EVERY == 0:
             kind = Acknowledgement.RELEASE
         elif self._drains:
             due_at = link.world.now
-        elif chance < RELEASED:
+        elif drawn < RELEASED:
             kind = Acknowledgement.RELEASE
-        elif chance < RELEASED + REJECTED:
+        elif drawn < RELEASED + REJECTED:
             kind = Acknowledgement.REJECT
-        elif chance < RELEASED + REJECTED + RENEWED:
+        elif drawn < RELEASED + REJECTED + RENEWED:
             kind = Acknowledgement.RENEW
-        elif chance < RELEASED + REJECTED + RENEWED + ASLEEP:
+        elif drawn < RELEASED + REJECTED + RENEWED + ASLEEP:
             due_at = link.world.now + OVERSLEEP * LOCK_S
         return Held(
             topic=place[0],
@@ -818,11 +818,11 @@ async def look_at_starts(link: Link, queue: Queue) -> dict[str, int]:
         GROUP_KEY, queue.name, describe_share_group_offsets, DESCRIBE_VERSION, request
     )
     lags: dict[str, int] = {}
-    [answered] = response.groups
-    if answered.error_code:
+    [result] = response.groups
+    if result.error_code:
         link.forget()
         return lags
-    for topic in answered.topics:
+    for topic in result.topics:
         for part in topic.partitions:
             if part.error_code or part.start_offset < 0:
                 continue

@@ -115,13 +115,13 @@ class Scheduler:
     def _write(self, index: int) -> tuple[bytes, int | None]:
         """A key, and its next value or None."""
         link, agenda = self._link, self._agenda
-        chance = link.random.random()
+        drawn = link.random.random()
         own = [key for key in self._keys if key.endswith(b"/%d" % index)]
-        if own and chance < CANCELS:
+        if own and drawn < CANCELS:
             agenda.counts["cancel"] += 1
             return link.random.choice(own), None
         [value] = link.recording.values(1)
-        if own and chance < CANCELS + MOVES:
+        if own and drawn < CANCELS + MOVES:
             agenda.counts["move"] += 1
             key = link.random.choice(own)
         else:

@@ -249,8 +249,8 @@ class TideTurner:
         )
         request = incremental_alter_configs.Request(resources=[resource])
         response = await self._link.ask(self._link.any_broker(), incremental_alter_configs, ALTER_VERSION, request)
-        [answered] = response.responses
-        self._note(f"active {active}", "drain" if active is not None else "undo", answered.error_code)
+        [result] = response.responses
+        self._note(f"active {active}", "drain" if active is not None else "undo", result.error_code)
 
     async def _discard(self, index: int) -> None:
         """Read a partition to its end, and delete what was read. If it is drained, it loses its log then."""
@@ -284,9 +284,9 @@ class TideTurner:
         )
         request = create_partitions.Request(topics=[wanted], timeout_ms=TIMEOUT_MS)
         response = await self._link.ask(self._link.any_broker(), create_partitions, CREATE_PARTITIONS_VERSION, request)
-        [answered] = response.results
-        self._note("grow", GROWTH, answered.error_code)
-        if not answered.error_code:
+        [result] = response.results
+        self._note("grow", GROWTH, result.error_code)
+        if not result.error_code:
             self._tide.partitions += 1
 
     def _note(self, what: str, kind: str, code: int) -> None:
