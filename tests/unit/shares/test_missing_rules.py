@@ -106,7 +106,7 @@ def committed_offsets() -> Generator[None]:
 
 @contextmanager
 def key_order() -> Generator[None]:
-    """K1: records are handed out in the order of the log, whoever holds others of their keys."""
+    """QK1: records are handed out in the order of the log, whoever holds others of their keys."""
 
     def available(
         share: SharePartition, keys: object, member: str, first: int, until: int
@@ -202,8 +202,8 @@ RULES: dict[str, tuple[Ablation, Check]] = {
         committed_offsets,
         test_consumed_records.test_what_the_group_has_committed_is_removed_and_what_others_committed_is_not,
     ),
-    "K1": (key_order, partial(machine, Ordering)),
-    "K1-in-flight": (key_order, partial(machine, Queueing)),
+    "QK1": (key_order, partial(machine, Ordering)),
+    "QK1-in-flight": (key_order, partial(machine, Queueing)),
     "X1": (repeated_ids, partial(repeats, ([b"a"], "append"), ([b"a"], "append"))),
     "X2": (
         ids_in_the_log,

@@ -152,7 +152,7 @@ def gaps_are_available() -> Generator[None]:
 
 @contextmanager
 def key_order() -> Generator[None]:
-    """K1: records are handed out in the order of the log, whoever holds others of their keys."""
+    """QK1: records are handed out in the order of the log, whoever holds others of their keys."""
 
     def available(
         share: SharePartition, keys: object, member: str, first: int, until: int
@@ -182,7 +182,7 @@ def letters_first() -> Generator[None]:
 
 
 LETTER_ABLATIONS: dict[str, Ablation] = {
-    "K1-key-order": key_order,
+    "QK1-key-order": key_order,
     "QB1-backoff": backoff,
     "QD1-letters-first": letters_first,
 }
