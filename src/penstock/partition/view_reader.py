@@ -112,7 +112,8 @@ class ViewReader:
                 await self._wait(job, spending, int(left_s * 1000) + 1)
         for at, (partition, outcome) in enumerate(job.results):
             look = looks.get(partition)
-            if look is not None and isinstance(outcome, Fetched):
+            # A reader that was sent to another replica meanwhile begins there, and gets no records from here.
+            if look is not None and isinstance(outcome, Fetched) and not outcome.is_urgent:
                 outcome.records = look.records()
                 if outcome.aborted is not None:
                     outcome.aborted = in_order(look)

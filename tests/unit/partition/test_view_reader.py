@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -14,10 +15,10 @@ from penstock.metadata.image import ImageDelta, ViewChange
 from penstock.model.batch import TRANSACTIONAL_FLAG
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import InvalidTopic, KafkaStorageError, UnknownTopicId
-from penstock.model.ids import CoordinatorEpoch, ProducerEpoch, ProducerId, TopicId
+from penstock.model.ids import BrokerId, CoordinatorEpoch, LeaderEpoch, ProducerEpoch, ProducerId, TopicId
 from penstock.model.topic import ViewState
 from penstock.partition import view_reader
-from penstock.partition.fetch import FetchJob, FetchLimits
+from penstock.partition.fetch import Fetches, FetchJob, FetchLimits
 from penstock.partition.fetch_session import CachedPartition
 from penstock.partition.results import Fetched
 from penstock.partition.view_reader import ViewReader
@@ -146,11 +147,11 @@ class World:
         return Seen(self.rig, self.reader, self.begin(offset, **kw), wait_ms)
 
 
-def in_a_loop(work: Callable[[], Any]) -> Callable[[], None]:
-    def run() -> None:
-        asyncio.run(work())
+def in_a_loop(work: Callable[..., Any]) -> Callable[..., None]:
+    @wraps(work)
+    def run(**fixtures: Any) -> None:
+        asyncio.run(work(**fixtures))
 
-    run.__name__ = work.__name__
     return run
 
 
@@ -565,3 +566,24 @@ async def test_a_filter_of_a_later_version_fails_its_readers_and_no_others() -> 
     assert isinstance(failed, KafkaStorageError)
     assert isinstance(found, Fetched)
     assert len(found.records)
+
+
+@in_a_loop
+async def test_a_reader_that_is_sent_to_another_replica_while_it_waits_gets_no_records_from_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A response with a preferred replica has no records: clients skip them, with a warning."""
+    world = World()
+    world.append(b"match")
+    fetch = world.fetch(bytes_min=200)
+    assert await fetch.waits()
+
+    replica = world.replica
+    sent_on = replica.redirect(BrokerId(2), leader_epoch=LeaderEpoch(-1))
+    monkeypatch.setattr(Fetches, "_look_at_view", lambda *_: sent_on)
+    world.append(b"match" * 100)
+
+    outcome = await fetch.outcome()
+    assert isinstance(outcome, Fetched)
+    assert outcome.preferred_replica == 2
+    assert not len(outcome.records)
