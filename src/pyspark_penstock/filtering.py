@@ -51,7 +51,13 @@ class FilteredFetches:
         if self._check_crcs:
             # Of what is built anew, the checksum would be right in any case.
             self._check(data, fetched)
-        look = Look(self._condition, self._wanted.partition, Offset(fetched.first_offset), LeaderEpoch(-1))
+        look = Look(
+            self._condition,
+            self._wanted.partition,
+            Offset(fetched.first_offset),
+            LeaderEpoch(-1),
+            check_crcs=False,
+        )
         try:
             look.through(data, room_bytes=EVERYTHING_BYTES, hold=unlimited)
         except CorruptMessage as error:

@@ -61,6 +61,7 @@ SchedulesOption = Annotated[
 TidesOption = Annotated[
     bool, typer.Option("--tides", help="Have a topic that shrinks and grows as well; needs 3 brokers.")
 ]
+ViewsOption = Annotated[bool, typer.Option("--views", help="Have filtered views as well.")]
 SecondsOption = Annotated[float, typer.Option("--seconds", min=1, max=86_400, help="Simulated seconds with faults.")]
 
 
@@ -73,6 +74,7 @@ def run(
     letters: LettersOption = False,
     schedules: SchedulesOption = False,
     tides: TidesOption = False,
+    views: ViewsOption = False,
     seconds: SecondsOption = 60.0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0 is one per core.")] = 0,
     ablate: AblateOption = None,
@@ -80,7 +82,7 @@ def run(
 ) -> None:
     """Run seeds and judge what their clients saw. Exits with 1 if one of them shows an anomaly."""
     ablation_of(ablate)
-    extras = extras_of(brokers, queues=queues, letters=letters, schedules=schedules, tides=tides)
+    extras = extras_of(brokers, queues=queues, letters=letters, schedules=schedules, tides=tides, views=views)
     wanted = range(first_seed, first_seed + seeds)
     verdicts: list[Verdict] = []
     with progress("simulating", seeds, unit="seeds", show=output is OutputFormat.TABLE) as bar:
@@ -114,6 +116,7 @@ def replay(
     letters: LettersOption = False,
     schedules: SchedulesOption = False,
     tides: TidesOption = False,
+    views: ViewsOption = False,
     seconds: SecondsOption = 60.0,
     ablate: AblateOption = None,
     every_message: Annotated[bool, typer.Option("--all", help="Show every message and every disk write, too.")] = False,
@@ -121,7 +124,7 @@ def replay(
     """Run a seed again and show what happened: time, node, event. Exits with 1 if it shows an anomaly."""
     from penstock.testing.sim.run import Simulation
 
-    extras = extras_of(brokers, queues=queues, letters=letters, schedules=schedules, tides=tides)
+    extras = extras_of(brokers, queues=queues, letters=letters, schedules=schedules, tides=tides, views=views)
     more: dict[str, Any] = dict.fromkeys(extras, True)
     simulation = Simulation(seed=seed, brokers=brokers, duration_s=seconds, recorded=True, **more)
     verdict = simulation.run(ablation_of(ablate))
@@ -146,10 +149,11 @@ def ablation_of(rule: str | None) -> Ablation:
     from penstock.testing.sim.ablations import ABLATIONS
     from penstock.testing.sim.cluster_ablations import CLUSTER_ABLATIONS
     from penstock.testing.sim.queue_ablations import LETTER_ABLATIONS, QUEUE_ABLATIONS
+    from penstock.testing.sim.views import VIEW_ABLATIONS
 
     if rule is None:
         return nullcontext
-    rules = ABLATIONS | CLUSTER_ABLATIONS | QUEUE_ABLATIONS | LETTER_ABLATIONS
+    rules = ABLATIONS | CLUSTER_ABLATIONS | QUEUE_ABLATIONS | LETTER_ABLATIONS | VIEW_ABLATIONS
     if rule not in rules:
         raise Failure(f"no rule {rule}", f"rules: {', '.join(rules)}")
     return rules[rule]

@@ -57,7 +57,7 @@ def design_view(
         )
     wanted = TopicConfig.resolve(configs, config)
     parent = parent_of(image, configs, wanted)
-    count, factor = len(parent.partitions), len(parent.partitions[0].replicas)
+    count, factor = parent.shown_count, len(parent.partitions[0].replicas)
     if assigned:
         raise InvalidReplicaAssignment(f"a view has the replicas of its parent {parent.name}")
     if partitions not in (*ASSUMED, count):

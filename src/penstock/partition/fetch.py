@@ -10,7 +10,7 @@ A job that waits opens a watch on each of its partitions (`PartitionWatch`). The
 changes, and the job counts growth until there is enough, a partition fails, or the time is up.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.model.errors import BrokerError
@@ -267,21 +267,32 @@ class FetchJob:
         session = self._session
         return session.id != NO_SESSION and (session.closed or session.epoch != epoch_after(self._epoch))
 
-    def views(self) -> list[tuple[CachedPartition, PartitionWatch]]:
+    def views(self) -> Iterator[tuple[CachedPartition, PartitionWatch]]:
         """The partitions of views that the last read found readable here."""
-        return [
-            (partition, watch)
-            for partition, outcome in self.results
-            if isinstance(outcome, Fetched)
-            and not outcome.is_urgent
-            and isinstance(watch := partition.watch, PartitionWatch)
-            and watch.view is not None
-        ]
+        for partition, outcome in self.results:
+            watch = self.view_watch(partition, outcome)
+            if watch is not None:
+                yield partition, watch
 
-    def fail(self, partition: CachedPartition, error: BrokerError) -> None:
-        """Replace the result of a partition."""
+    @staticmethod
+    def view_watch(partition: CachedPartition, outcome: Fetched | BrokerError) -> PartitionWatch | None:
+        """The watch on a partition of a view whose result says that it is readable here."""
+        watch = partition.watch
+        if not isinstance(watch, PartitionWatch) or watch.view is None:
+            return None
+        return watch if isinstance(outcome, Fetched) and not outcome.is_urgent else None
+
+    def fail(self, at: int, error: BrokerError) -> None:
+        """Replace a result, by its place."""
         self._urgent = True
-        self.results = [(each, error if each is partition else outcome) for each, outcome in self.results]
+        self.results[at] = (self.results[at][0], error)
+
+    def drop_records(self) -> None:
+        """Send none of the records of topics, but what else there is at once."""
+        self._urgent = True
+        for _, outcome in self.results:
+            if isinstance(outcome, Fetched):
+                outcome.records = b""
 
     @property
     def of_follower(self) -> bool:

@@ -17,7 +17,7 @@ from penstock.views.throttle import Throttle
 class View:
     """A view: its filter is compiled when it is first read."""
 
-    __slots__ = ("_condition", "name", "parent", "state", "tally", "throttle", "throttled", "topic_id")
+    __slots__ = ("_condition", "in_threads", "name", "parent", "state", "tally", "throttle", "throttled", "topic_id")
 
     def __init__(self, state: ViewState) -> None:
         self.name = state.topic.name
@@ -28,6 +28,8 @@ class View:
         self.throttle = Throttle()
         self.throttled = 0
         """How often a fetch waited because the view had used its share of a core."""
+        self.in_threads = 0
+        """Threads that look through it."""
         self._condition: Condition | None = None
 
     @property

@@ -11,7 +11,8 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import re2
 
@@ -383,9 +384,33 @@ def like(part: Value, pattern: str, escape: str | None, *, insensitive: bool) ->
         if behind:
             return on_text(part, lambda found: found.startswith(wanted))
         return on_text(part, lambda found: found == wanted)
+    if not insensitive and None not in pieces:
+        return on_text(part, partial(has_in_order, cast("list[str]", pieces)))
     regular = "".join("." if piece is None else ".*" if piece == "" else RE2.escape(piece) for piece in pieces)
     flags = "(?is)" if insensitive else "(?s)"
     return on_text(part, compiled_pattern(f"{flags}^(?:{regular})$").search, is_found=True)
+
+
+def has_in_order(pieces: Sequence[str], found: str) -> bool:
+    """Whether a text matches these, of which an empty one is '%': each is taken where it comes first.
+
+    A regular expression of many '%' may need a step for each of them at each character.
+    """
+    start, end = 0, len(found)
+    if pieces[0]:
+        if not found.startswith(pieces[0]):
+            return False
+        start = len(pieces[0])
+    if pieces[-1]:
+        end -= len(pieces[-1])
+        if end < start or not found.endswith(pieces[-1]):
+            return False
+    for piece in pieces[1:-1]:
+        at = found.find(piece, start, end)
+        if at < 0:
+            return False
+        start = at + len(piece)
+    return True
 
 
 def like_pieces(pattern: str, escape: str | None) -> list[str | None]:

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock.model.generated_errors import InvalidConfig
-from penstock.views.conditions import Undefined, compiled_pattern, finite, milliseconds
+from penstock.views.conditions import Condition, Undefined, compiled_pattern, finite, milliseconds
 from penstock.views.form import DEPTH_MAX, FUNCTIONS, PATH_PARTS_MAX, Node, arity_fits, check
 
 FILTER_CHARS_MAX = 8_192
@@ -54,10 +54,14 @@ def parse(text: str) -> Node:
         raise FilterError(f"{len(text)} characters are more than the {FILTER_CHARS_MAX} of a filter", text, 0)
     if not text.strip():
         raise FilterError("the filter is empty", text, 0)
+    if MEMBER in text:
+        raise FilterError("a NUL character", text, text.index(MEMBER))
     node = Reader(text).where()
     try:
         check(node)
-    except InvalidConfig as error:
+        # Whatever cannot be compiled is refused now: later, readers of the view would find out.
+        Condition(node)
+    except (InvalidConfig, ValueError) as error:
         raise FilterError(str(error), text, 0) from None
     return node
 

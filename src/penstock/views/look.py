@@ -28,7 +28,15 @@ from penstock.views.needles import ESCAPE, Needles
 from penstock.views.rows import Row
 from penstock.wire.compression import NONE
 from penstock.wire.primitives import Malformed
-from penstock.wire.records import RECORDS_BYTES_MAX, build_advance, iter_batches, records_of, row_slices, with_records
+from penstock.wire.records import (
+    RECORDS_BYTES_MAX,
+    build_advance,
+    crc_ok,
+    iter_batches,
+    records_of,
+    row_slices,
+    with_records,
+)
 
 HEAVY_BYTES = 64 * 1024
 """More than this is looked at in a thread."""
@@ -99,7 +107,7 @@ class Look:
     """
 
     __slots__ = (
-        "_at_least_one",
+        "_check_crcs",
         "_condition",
         "_kept",
         "_kept_delta",
@@ -121,8 +129,17 @@ class Look:
         "tally",
     )
 
-    def __init__(self, condition: Condition, partition: int, begin: Offset, leader_epoch: LeaderEpoch) -> None:
+    def __init__(
+        self,
+        condition: Condition,
+        partition: int,
+        begin: Offset,
+        leader_epoch: LeaderEpoch,
+        *,
+        check_crcs: bool = True,
+    ) -> None:
         self._condition = condition
+        self._check_crcs = check_crcs
         self._row = Row(partition)
         self.leader_epoch = leader_epoch
         """Of the replica, when the look began: what was looked at may be gone from another's log."""
@@ -169,6 +186,22 @@ class Look:
         It also stops after a batch where `is_over` says so. Raises `CorruptMessage` for a batch that cannot be read, if
         it is the first one that is looked at.
         """
+        try:
+            self._through(data, aborted, room_bytes, at_least_one, hold, is_over)
+        except Malformed as error:
+            if self.at == self.begin:
+                raise CorruptMessage(f"the batch at offset {self.at}: {error}") from None
+            self.is_full = True
+
+    def _through(
+        self,
+        data: bytes,
+        aborted: Sequence[AbortedSpan],
+        room_bytes: int,
+        at_least_one: bool,
+        hold: Hold | None,
+        is_over: Callable[[], bool],
+    ) -> None:
         self.aborted.update(((each.producer_id, each.first_offset), each) for each in aborted)
         light_bytes = LIGHT_RECORDS_BYTES_MAX // self._condition.heaviness
         self._needle_at = UNSEARCHED
@@ -180,13 +213,7 @@ class Look:
             elif header.record_count == 0 or (aborted and is_aborted(header, aborted)):
                 self._pass_over(header)
             else:
-                try:
-                    passed = self._passed(data, start, header, light_bytes, hold)
-                except Malformed as error:
-                    if self.at > self.begin:
-                        self.is_full = True
-                        return
-                    raise CorruptMessage(f"the batch at offset {header.base_offset}: {error}") from None
+                passed = self._passed(data, start, header, light_bytes, hold)
                 if passed is None:
                     self._pass_over(header)
                 elif not self._fits(len(passed), room_bytes, at_least_one):
@@ -249,7 +276,9 @@ class Look:
         if header.codec == NONE:
             if self._lacks_needle(data, start + HEADER_BYTES, end):
                 return None
+            self._check_crc(data, start, header)
             return self._filtered(data, start, end, header, data, start + HEADER_BYTES, end)
+        self._check_crc(data, start, header)
         batch = memoryview(data)[start:end]
         if hold is None:
             if header.size * RECORDS_RATIO_USUAL > light_bytes:
@@ -270,6 +299,11 @@ class Look:
                 return self._filtered_body(data, start, end, header, body)
         with hold(RECORDS_BYTES_MAX):
             return self._filtered_body(data, start, end, header, bytes(records_of(batch, header, RECORDS_BYTES_MAX)))
+
+    def _check_crc(self, data: bytes, start: int, header: BatchHeader) -> None:
+        """Refuse a batch that has rotted: what is made of it would have a checksum that is right."""
+        if self._check_crcs and not crc_ok(data, start, header):
+            raise Malformed("the checksum is wrong")
 
     def _filtered_body(
         self, data: bytes, start: int, end: int, header: BatchHeader, body: bytes

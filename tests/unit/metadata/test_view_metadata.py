@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -10,12 +11,13 @@ from tests.unit.controller.test_topic_planning import image_of
 from penstock.config.broker import BrokerConfig
 from penstock.controller.configs import ConfigChange, SettingStep, plan_config_changes
 from penstock.controller.plan import Plan
-from penstock.controller.topics import Growth, NewTopic, plan_creations, plan_deletions, plan_growths
+from penstock.controller.topics import Growth, NewTopic, plan_creations, plan_deletions, plan_growths, write_chunk
 from penstock.controller.views import VIEWS_PER_TOPIC_MAX
 from penstock.groups.image_topics import ImageTopics, changed_topics
+from penstock.metadata import image as image_module
 from penstock.metadata.nodes import Change, Node
 from penstock.metadata.operations import Create, Delete, Operation, Set
-from penstock.metadata.records import FEATURES, Features, pack_features
+from penstock.metadata.records import FEATURES, Features, pack_features, pack_topic
 from penstock.model.cluster_versions import DRAINED_PARTITIONS, FILTERED_VIEWS
 from penstock.model.errors import BrokerError
 from penstock.model.generated_errors import (
@@ -26,7 +28,8 @@ from penstock.model.generated_errors import (
     PolicyViolation,
     TopicAlreadyExists,
 )
-from penstock.model.topic import TopicState
+from penstock.model.ids import LeaderEpoch
+from penstock.model.topic import PARTITIONS_ACTIVE, PARTITIONS_FINALIZED, TopicState, ViewState
 from penstock.views.conditions import compiled
 
 WHERE = "value.amount > 100"
@@ -115,6 +118,61 @@ def test_a_view_grows_with_its_parent_and_groups_are_told() -> None:
     [refused] = plan_growths(cluster.image, [Growth(name="big", count=9)], first=0).outcomes
     assert isinstance(refused, InvalidPartitions)
     assert "orders" in str(refused)
+
+
+def check_agreement(cluster: Cluster) -> None:
+    """A view has the partitions, leaders and epochs of its parent, on brokers that followed and on one that starts."""
+    parent = cluster.image.topics["orders"]
+    later = image_of(1, 2, 3)
+    later.replace_with(cluster.nodes)
+    for image in (cluster.image, later):
+        assert image.views["big"].topic.shown_partitions == parent.shown_partitions, "V5"
+
+
+def led_by_another(cluster: Cluster) -> None:
+    """The first partition gets another leader, in a new epoch."""
+    parent = cluster.image.topics["orders"]
+    first = parent.partitions[0]
+    moved = replace(first, leader=first.replicas[1], leader_epoch=LeaderEpoch(first.leader_epoch + 1))
+    changed = replace(parent, partitions=(moved, *parent.partitions[1:]))
+    cluster.apply([write_chunk(cluster.image, changed, 0)])
+    assert cluster.image.topics["orders"].partitions[0] == moved
+
+
+def test_a_view_has_the_leaders_and_epochs_of_its_parent_as_they_change() -> None:
+    cluster = Cluster()
+    cluster.view()
+
+    led_by_another(cluster)
+
+    check_agreement(cluster)
+
+
+def test_the_check_catches_a_view_that_keeps_the_leaders_it_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ablation of V5."""
+    original, first = image_module.view_of, dict[str, ViewState]()
+    monkeypatch.setattr(image_module, "view_of", lambda name, *given: first.setdefault(name, original(name, *given)))
+    cluster = Cluster()
+    cluster.view()
+    check_agreement(cluster)
+
+    led_by_another(cluster)
+
+    with pytest.raises(AssertionError, match="V5"):
+        check_agreement(cluster)
+
+
+def test_a_view_of_a_finalized_topic_has_the_partitions_that_clients_see() -> None:
+    cluster = Cluster()
+    parent = cluster.image.topics["orders"]
+    finalized = {PARTITIONS_ACTIVE: "1", PARTITIONS_FINALIZED: "true"}
+    cluster.apply([Set("/topics/orders", pack_topic(replace(parent, configs=finalized)), parent.version)])
+
+    assert cluster.view(partitions=1).shown_count == 1
+    [refused] = cluster.create(
+        NewTopic(name="two", partitions=2, configs=(("view.of", "orders"), ("view.filter", WHERE)))
+    ).outcomes
+    assert isinstance(refused, InvalidPartitions)
 
 
 def test_a_view_is_the_same_however_the_image_comes_to_it() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -13,18 +14,18 @@ from tests.unit.partition.rig import Rig, batch, topic
 from penstock.metadata.image import ImageDelta, ViewChange
 from penstock.model.batch import TRANSACTIONAL_FLAG
 from penstock.model.errors import BrokerError
-from penstock.model.generated_errors import InvalidTopic, UnknownTopicId
-from penstock.model.ids import CoordinatorEpoch, ProducerEpoch, ProducerId, TopicId
+from penstock.model.generated_errors import InvalidTopic, KafkaStorageError, UnknownTopicId
+from penstock.model.ids import BrokerId, CoordinatorEpoch, LeaderEpoch, ProducerEpoch, ProducerId, TopicId
 from penstock.model.topic import ViewState
 from penstock.partition import view_reader
-from penstock.partition.fetch import FetchJob, FetchLimits
+from penstock.partition.fetch import Fetches, FetchJob, FetchLimits
 from penstock.partition.fetch_session import CachedPartition
 from penstock.partition.results import Fetched
 from penstock.partition.view_reader import ViewReader
 from penstock.testing.manual import NOW_MS
 from penstock.views.form import packed
 from penstock.views.language import parse
-from penstock.views.look import unlimited
+from penstock.views.look import HEAVY_BYTES, unlimited
 from penstock.wire.records import RecordBatchBuilder, build_marker, decode_records, iter_batches
 
 VIEW_ID = TopicId(b"v" * 16)
@@ -146,11 +147,11 @@ class World:
         return Seen(self.rig, self.reader, self.begin(offset, **kw), wait_ms)
 
 
-def in_a_loop(work: Callable[[], Any]) -> Callable[[], None]:
-    def run() -> None:
-        asyncio.run(work())
+def in_a_loop(work: Callable[..., Any]) -> Callable[..., None]:
+    @wraps(work)
+    def run(**fixtures: Any) -> None:
+        asyncio.run(work(**fixtures))
 
-    run.__name__ = work.__name__
     return run
 
 
@@ -433,3 +434,156 @@ async def test_a_busy_topic_in_the_same_fetch_does_not_stop_a_view() -> None:
         assert sizes[VIEW_ID] > 0
         assert sizes[world.topic.topic_id] > 500_000
         assert sum(sizes.values()) <= 2 << 20
+
+
+async def fetched(world: World, order: Sequence[object], *, partition_bytes: int, bytes_max: int) -> dict[object, int]:
+    """Bytes of each topic and view that one fetch of these sends, in this order."""
+    asked = [CachedPartition(each, 0, 0, partition_bytes) for each in order]
+    limits = FetchLimits(bytes_min=1, bytes_max=bytes_max)
+    job = world.rig.fetches.begin(
+        limits, session_id=0, epoch=-1, by_topic_id=True, asked=asked, now_ms=world.rig.clock.ms
+    )
+    job.read()
+    await world.reader.read(job, 500)
+    return {partition.topic: len(outcome.records) for partition, outcome in job.results if isinstance(outcome, Fetched)}
+
+
+@in_a_loop
+async def test_the_first_of_a_fetch_gets_a_batch_however_large_it_is() -> None:
+    """Clients and sessions put first what got nothing: no batch is too large for long, beside a topic or not."""
+    world = World()
+    world.view(None)
+    world.view("value LIKE 'x%'")
+    for _ in range(5):
+        world.append(b"x" * 300_000)
+    topic_id = world.topic.topic_id
+
+    for bytes_max in (1_000, 10 << 20):
+        sizes = await fetched(world, (VIEW_ID, topic_id), partition_bytes=1_000, bytes_max=bytes_max)
+        assert sizes[VIEW_ID] > 300_000
+        assert (sizes[topic_id] > 0) == (bytes_max > 1_000), "two batches are not too large only if both fit"
+        sizes = await fetched(world, (topic_id, VIEW_ID), partition_bytes=1_000, bytes_max=bytes_max)
+        assert sizes[topic_id] > 300_000
+        assert sizes[VIEW_ID] == 0
+        assert (await fetched(world, (VIEW_ID,), partition_bytes=1_000, bytes_max=bytes_max))[VIEW_ID] > 300_000
+
+
+def heavy(world: World) -> None:
+    """Records that are looked at in threads, which do nothing until they are told."""
+    world.append(b"x" * (HEAVY_BYTES + 1), b"match")
+    world.rig.threads.eager = False
+
+
+@in_a_loop
+async def test_one_view_does_not_take_all_threads() -> None:
+    """A filter may work on a large record for seconds, and flushes and cold reads need threads too."""
+    world = World()
+    heavy(world)
+    fetches = [world.fetch(wait_ms=60_000) for _ in range(5)]
+    for fetch in fetches:
+        assert await fetch.waits()
+    assert len(world.rig.threads.queue) == 1
+
+    for _ in fetches:
+        assert world.rig.threads.work() == 1
+        for fetch in fetches:
+            await fetch.settle()
+        world.rig.loop.pass_ms(10)
+        for fetch in fetches:
+            await fetch.settle()
+
+    for fetch in fetches:
+        assert await fetch.read() == ([b"match"], 2)
+
+
+@in_a_loop
+async def test_views_together_leave_threads_to_others() -> None:
+    world = World(percent=1_000.0)
+    heavy(world)
+    fetches = [world.fetch(wait_ms=60_000) for _ in range(5)]
+    for fetch in fetches:
+        assert await fetch.waits()
+
+    assert len(world.rig.threads.queue) == view_reader.THREADS_MAX
+    for fetch in fetches:
+        await fetch.leave()
+
+
+@in_a_loop
+async def test_a_reader_that_leaves_does_not_free_the_thread_that_works_for_it() -> None:
+    world = World()
+    heavy(world)
+    gone = world.fetch()
+    assert await gone.waits()
+    await gone.leave()
+
+    fetch = world.fetch(wait_ms=60_000)
+    assert await fetch.waits()
+    assert len(world.rig.threads.queue) == 1
+    world.rig.threads.work()
+    await fetch.settle()
+    world.rig.loop.pass_ms(10)
+    await fetch.settle()
+    assert world.rig.threads.work() == 1
+    assert await fetch.read() == ([b"match"], 2)
+
+
+@in_a_loop
+async def test_without_a_thread_a_fetch_answers_when_its_time_is_up() -> None:
+    world = World()
+    heavy(world)
+    first, second = world.fetch(), world.fetch(wait_ms=500)
+    assert await first.waits()
+    assert await second.waits()
+
+    world.rig.loop.pass_ms(520)
+
+    assert await second.read() == ([], -1)
+    await first.leave()
+
+
+@in_a_loop
+async def test_a_filter_of_a_later_version_fails_its_readers_and_no_others() -> None:
+    world = World()
+    world.append(b"match")
+    view = world.rig.replicas.views.get(VIEW_ID)
+    assert view is not None
+    view.state = replace(view.state, form={"v": 2, "where": []})
+
+    asked = [CachedPartition(each, 0, 0, 1 << 20) for each in (VIEW_ID, world.topic.topic_id)]
+    job = world.rig.fetches.begin(
+        FetchLimits(bytes_min=1, bytes_max=1 << 20),
+        session_id=0,
+        epoch=-1,
+        by_topic_id=True,
+        asked=asked,
+        now_ms=world.rig.clock.ms,
+    )
+    job.read()
+    await world.reader.read(job, 500)
+
+    [(_, failed), (_, found)] = job.results
+    assert isinstance(failed, KafkaStorageError)
+    assert isinstance(found, Fetched)
+    assert len(found.records)
+
+
+@in_a_loop
+async def test_a_reader_that_is_sent_to_another_replica_while_it_waits_gets_no_records_from_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A response with a preferred replica has no records: clients skip them, with a warning."""
+    world = World()
+    world.append(b"match")
+    fetch = world.fetch(bytes_min=200)
+    assert await fetch.waits()
+
+    replica = world.replica
+    sent_on = replica.redirect(BrokerId(2), leader_epoch=LeaderEpoch(-1))
+    monkeypatch.setattr(Fetches, "_look_at_view", lambda *_: sent_on)
+    world.append(b"match" * 100)
+
+    outcome = await fetch.outcome()
+    assert isinstance(outcome, Fetched)
+    assert outcome.preferred_replica == 2
+    assert not len(outcome.records)

@@ -47,6 +47,7 @@ from penstock.testing.sim.recording import Recording, key_of
 from penstock.testing.sim.schedules import LATER, LATER_CONFIGS, SCHEDULE_EVENTS, TARGET, Agenda, schedule_workers
 from penstock.testing.sim.store import SimStore
 from penstock.testing.sim.tides import DISCARD, GROWTH, TIDE, TIDE_EVENTS, Tide, tide_workers
+from penstock.testing.sim.views import PARENTS, Gallery, view_configs, view_workers
 from penstock.testing.sim.workloads import WORKLOADS, workers_of
 from penstock.testing.sim.world import World
 from penstock.wire.api import create_topics
@@ -174,6 +175,8 @@ class Simulation:
     """Whether there are share groups."""
     letters: bool = False
     """Whether there is a share group in order of keys, with backoff and dead letters."""
+    views: bool = False
+    """Whether there are filtered views."""
     recorded: bool = False
     """Keep lines for a person to read."""
     lines: list[str] = field(default_factory=list[str])
@@ -230,6 +233,7 @@ class Cast:
         self._recording = Recording(world)
         self._tide = Tide() if simulation.tides else None
         self._agenda = Agenda() if simulation.schedules else None
+        self._gallery = Gallery() if simulation.views else None
         self._cluster: Cluster | None = None
 
     def run(self) -> Verdict:
@@ -257,6 +261,9 @@ class Cast:
         if self._agenda is not None:
             done |= {event: self._agenda.counts[event] for event in SCHEDULE_EVENTS}
             events = {**events, **{event: self._agenda.counts[event] for event in SCHEDULE_EVENTS}}
+        if self._gallery is not None:
+            done |= {"record of a view": self._gallery.records}
+            events = {**events, "record of a view": self._gallery.records}
         if self._queues:
             shared = {event: sum(queue.counts[event] for queue in self._queues) for event in queue_settings.EVENTS}
             if self._simulation.letters:
@@ -315,6 +322,8 @@ class Cast:
             workers |= tide_workers(plan, self._tide)
         if self._agenda is not None:
             workers |= schedule_workers(plan, self._agenda)
+        if self._gallery is not None:
+            workers |= view_workers(plan, self._gallery)
         if self._queues:
             workers |= queue_workers(plan, self._queues)
         self._actors = [
@@ -358,6 +367,8 @@ class Cast:
             await auditor.spawn(self._check_tide(link, self._tide))
         if self._agenda is not None:
             await auditor.spawn(self._check_agenda(link, self._agenda))
+        if self._gallery is not None:
+            await auditor.spawn(self._check_views(link, self._gallery, before))
         for queue in self._queues:
             await auditor.spawn(self._check_queue(link, queue, before))
         if cluster is not None:
@@ -410,7 +421,13 @@ class Cast:
             await create(link, creation_of((UNFLUSHED,), {**TOPIC_CONFIGS, **UNFLUSHED_CONFIGS}))
             if self._simulation.letters:
                 await create(link, creation_of((LETTERS,), {**TOPIC_CONFIGS, **LETTERS_CONFIGS}))
-            return
+        else:
+            await self._create_replicated(link)
+        if self._gallery is not None:
+            for view, parent in PARENTS.items():
+                await create(link, creation_of((view,), view_configs(parent), factor=-1))
+
+    async def _create_replicated(self, link: Link) -> None:
         losses, power_cuts = self._simulation.losses, self._simulation.power_cuts
         for layout in cluster_settings.layouts(TOPIC_CONFIGS, UNFLUSHED_CONFIGS, losses=losses, power_cuts=power_cuts):
             await create(link, creation_of((layout.topic,), layout.configs, factor=layout.factor))
@@ -486,6 +503,22 @@ class Cast:
             await asyncio.sleep(AUDIT_PAUSE_S)
         for finding in agenda.check(seen):
             self._recording.finding(finding, key=None)
+
+    async def _check_views(self, link: Link, gallery: Gallery, before: Seen) -> None:
+        """Read views to the ends of their parents, and judge that and all that readers saw."""
+        ends = {
+            key_of(view.name, index): await asked(link, parent, index, committed=True)
+            for view, parent in PARENTS.items()
+            for index in range(view.partitions)
+        }
+        seen = await read_everything(link, tuple(PARENTS), ends)
+        for view, parent in PARENTS.items():
+            for index in range(view.partitions):
+                key = key_of(parent.name, index)
+                found = list(seen[key_of(view.name, index)])
+                gallery.spans.append(("the auditor", key, (0, ends[key_of(view.name, index)], found)))
+        for key, finding in gallery.check(before):
+            self._recording.finding(finding, key=key)
 
     async def _check_queue(self, link: Link, queue: Queue, seen: Seen) -> None:
         """Read a share group to its end, and judge all that its members saw."""
