@@ -424,6 +424,19 @@ def test_a_log_that_missed_the_ghost_does_not_go_on_below_its_end() -> None:
     assert rig.append(rig.replica(), batch(b"new")).base_offset == END
 
 
+def test_a_log_that_missed_the_ghost_shows_no_record_that_was_deleted() -> None:
+    full = Rig(topic())
+    for _ in range(END):
+        full.append(full.replica(), batch(b"deleted"))
+    state = replace(topic(), partitions=(replace(topic().partitions[0], log_base=Offset(END), leader_epoch=1),))
+
+    rig = Rig(state, disk=full.stop())
+
+    assert (rig.replica().offsets.log_start, rig.replica().offsets.log_end) == (END, END)
+    with pytest.raises(OffsetOutOfRange):
+        values(rig.replica(), END - 1)
+
+
 def test_a_producer_that_only_the_ghost_knew_is_derived_in_the_target() -> None:
     ebb = Ebb()
     ebb.become_ghost()
