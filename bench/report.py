@@ -62,6 +62,9 @@ METHOD = """## How
   ZooKeeper is not counted. A follower that catches up was stopped while the leader's log grew by a gigabyte; its
   own log's size says when the copy begins and ends, and 500 records a second with acks=all on another topic are timed
   before and meanwhile. The plain copy sends the leader's log to a process that writes it to a file.
+- A topic with four partitions moves from one broker to another and, throttled to 100 MB/s, on to the third; a move
+  lasts from AlterPartitionReassignments until ListPartitionReassignments has nothing more. The same producer is timed
+  beside it, and the plain copy is of the same segments.
 - `--processes 2` and one process get the same two load programs with four connections each, on two topics, of which
   each process leads one.
 - Ready means that Metadata names the broker. Storage format (Apache Kafka) is not counted.

@@ -36,6 +36,8 @@ from bench.groups import PARTS as GROUP_PARTS
 from bench.java_tools import run_java
 from bench.lifecycle import empty_starts, many_partitions, memory_after_run, restarts
 from bench.machine import describe
+from bench.moves import PART as MOVE_PART
+from bench.moves import measure_moves
 from bench.page_cache import HOLES
 from bench.queues import PARTS as QUEUE_PARTS
 from bench.queues import measure_queues
@@ -67,7 +69,9 @@ AGAINST_ROUNDS = 6
 """Rounds of a comparison of two commits; an even number, so that each side begins as often as the other."""
 NOT_COMPARED = {
     **dict.fromkeys(CEILING_PARTS, "the load program without a broker"),
-    **dict.fromkeys((*CLUSTER_PARTS, CATCH_UP_PART), "three brokers on ZooKeeper, which older commits do not have"),
+    **dict.fromkeys(
+        (*CLUSTER_PARTS, CATCH_UP_PART, MOVE_PART), "three brokers on ZooKeeper, which older commits do not have"
+    ),
     SEVERAL_PART: "one process against two of this commit",
     ASSIGNORS_PART: "functions in the benchmark's own process, which is this commit's (group-stall is compared)",
 }
@@ -86,6 +90,7 @@ def part_names() -> tuple[str, ...]:
         *LIFECYCLE_PARTS,
         *CLUSTER_PARTS,
         CATCH_UP_PART,
+        MOVE_PART,
         SEVERAL_PART,
     )
 
@@ -182,6 +187,7 @@ def stages(parts: set[str], contenders: Sequence[Contender], sizes: Sizes, data:
                 yield many_partitions(contender, sizes.partitions_many, data, say)
     yield measure_cluster(parts, contenders, sizes, data, say)
     yield measure_catch_up(parts, contenders, sizes, data, say)
+    yield measure_moves(parts, contenders, sizes, data, say)
     yield measure_several(parts, contenders, sizes, data, say)
 
 

@@ -60,6 +60,10 @@ class Sizes:
     """Records behind one that is held."""
     catch_up_bytes: int
     """By how much a follower lags when it returns."""
+    move_bytes: int
+    """The size of a topic that moves to another broker."""
+    move_throttle: int
+    """Bytes in a second that a throttled move may copy."""
     spark_latency_rounds: int = 1
 
 
@@ -88,6 +92,8 @@ FULL = Sizes(
     queue_messages=1_000_000,
     queue_backlog=1_000_000,
     catch_up_bytes=1_000_000_000,
+    move_bytes=10_000_000_000,
+    move_throttle=100_000_000,
 )
 QUICK = Sizes(
     messages_100b=200_000,
@@ -114,6 +120,8 @@ QUICK = Sizes(
     queue_messages=20_000,
     queue_backlog=10_000,
     catch_up_bytes=50_000_000,
+    move_bytes=100_000_000,
+    move_throttle=10_000_000,
 )
 
 

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 
 from penstock.api.in_turns import in_turns
 from penstock.api.registry import Api, RequestContext
@@ -51,6 +52,8 @@ NOT_AVAILABLE_FROM = 5
 """The first version whose clients know `OffsetNotAvailable`."""
 REPLICA_FROM = 3
 """The first version of OffsetForLeaderEpoch whose request names a replica."""
+CONSUMER = -1
+"""In its place."""
 EPOCHS_AT_ONCE_MAX = 16
 """Topics, and partitions of a topic, whose epochs are looked up in one turn of the loop: each may open its log."""
 
@@ -171,7 +174,8 @@ class Offsets:
     def offset_for_leader_epoch(self, context: RequestContext, request: by_epoch.Request) -> by_epoch.Response:
         # Older versions do not have the field, and its default is the id of a replica that any of them serves.
         is_any = request.replica_id == ANY_REPLICA and context.api_version >= REPLICA_FROM
-        end_of = self._log_end if is_any else self._epoch_end
+        is_consumer = request.replica_id == CONSUMER
+        end_of = self._log_end if is_any else partial(self._epoch_end, is_consumer=is_consumer)
 
         def result(topic: by_epoch.OffsetForLeaderTopic) -> by_epoch.OffsetForLeaderTopicResult:
             return by_epoch.OffsetForLeaderTopicResult(
@@ -195,14 +199,17 @@ class Offsets:
             response.error_code, _ = wire_error(error)
         return response
 
-    def _epoch_end(self, topic: str, item: by_epoch.OffsetForLeaderPartition) -> by_epoch.EpochEndOffset:
+    def _epoch_end(
+        self, topic: str, item: by_epoch.OffsetForLeaderPartition, *, is_consumer: bool
+    ) -> by_epoch.EpochEndOffset:
         """The greatest known epoch up to the requested one, and its end offset; -1 and -1 for a future epoch."""
         response = by_epoch.EpochEndOffset(partition=item.partition)
         try:
             replica = self._replicas.readable(topic, item.partition)
             leader = replica.leading()
             leader.check_epoch(LeaderEpoch(item.current_leader_epoch))
-            epoch, end = leader.end_of(LeaderEpoch(item.leader_epoch), replica.log.epochs)
+            asked = LeaderEpoch(item.leader_epoch)
+            epoch, end = replica.end_for_consumer(asked) if is_consumer else leader.end_of(asked, replica.log.epochs)
             response.leader_epoch, response.end_offset = epoch, end
         except BrokerError as error:
             response.error_code, _ = wire_error(error)

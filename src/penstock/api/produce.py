@@ -61,6 +61,11 @@ Wait = tuple[ProducedPartition, Deferred[None]]
 PARTITIONS_AT_ONCE_MAX = 100
 """Partitions that a request appends to in one turn of the loop; a larger request takes several turns."""
 
+ASK_AGAIN_MS = 20
+ASK_AGAIN_MAX = 5
+"""Pause and number of further questions to a coordinator that still completes the transaction before, as in Kafka
+(add.partitions.to.txn.retry.backoff.ms, .max.ms). A client that is refused pauses for longer: franz-go for seconds."""
+
 LEADERS_FROM = 10
 """The first version whose response may name the leader of a partition that this broker does not lead."""
 
@@ -232,15 +237,32 @@ class Produce:
         version = context.api_version
         if not self._verification.required(adds=version >= PRODUCE_ADDS_FROM):
             return self.handle(context, request, NONE_REQUIRED)
-        first_batches = self._first_batches(context, request)
-        if not first_batches:
-            return self.handle(context, request, ALL_OPEN)
-        proofs = self._verification.of_produce(transactional_id, version, first_batches)
+        proofs = self._proofs(context, request, transactional_id, ASK_AGAIN_MAX if version >= PRODUCE_ADDS_FROM else 0)
         if isinstance(proofs, Deferred):
             owned(request)
             write = partial(self.handle, context, request)
             return context.connection.hold(proofs).then(write, shielded=context.connection.report)
         return self.handle(context, request, proofs)
+
+    def _proofs(
+        self, context: RequestContext, request: ProduceRequest, transactional_id: str, again: int
+    ) -> Eventual[TxnProofs]:
+        """Verify the first batches of a request, and so many times `again` where it is too early."""
+        first_batches = self._first_batches(context, request)
+        if not first_batches:
+            return ALL_OPEN
+        found = self._verification.of_produce(transactional_id, context.api_version, first_batches)
+        return after(found, partial(self._proven, context, request, transactional_id, again)) if again else found
+
+    def _proven(
+        self, context: RequestContext, request: ProduceRequest, transactional_id: str, again: int, proofs: TxnProofs
+    ) -> Eventual[TxnProofs]:
+        """The proofs, or others after a pause, with new guards: the marker that it is for drops the present ones."""
+        if not proofs.are_early:
+            return proofs
+        pause: Deferred[None] = Deferred()
+        pause.on_abandon = self._timers.after_ms(ASK_AGAIN_MS, partial(pause.resolve, None)).cancel
+        return pause.then(lambda _: self._proofs(context, request, transactional_id, again - 1))
 
     def _first_batches(self, context: RequestContext, request: ProduceRequest) -> list[FirstBatch]:
         """The batches whose transaction is not open in their partition, each with a guard for its verification."""

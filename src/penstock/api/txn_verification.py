@@ -52,6 +52,11 @@ class TxnProofs:
     def of(self, tp: TopicPartition) -> TxnProof:
         return self._asked.get(tp, self._others)
 
+    @property
+    def are_early(self) -> bool:
+        """Whether the transaction before is not complete yet: its markers are being written."""
+        return any(isinstance(proof.error, ConcurrentTransactions) for proof in self._asked.values())
+
 
 ALL_OPEN = TxnProofs({})
 NONE_REQUIRED = TxnProofs({}, NOT_REQUIRED)

@@ -29,6 +29,7 @@ COSTS = (
     "producers in Java and kafka-python: batches that wait for these partitions when they hear of it expire",
     "librdkafka and franz-go go on sending to these partitions until they are restarted; that is no loss, the brokers "
     "write it to the others",
+    "franz-go fails such records once it had to send one again, as after a change of leaders: restart its producers",
     "groups rebalance, and their committed offsets for these partitions are deleted",
     "a Spark stream with failOnDataLoss=true fails",
     "partitions that come back, with --undo or `penstock topic grow`, go on at the offsets above",

@@ -330,7 +330,7 @@ class ProducerTable:
     def check_first(self, producer_id: ProducerId, epoch: ProducerEpoch, base_sequence: int, proof: TxnProof) -> None:
         """Refuse a valid batch that would be the first of a transaction here, unless its proof allows that."""
         if not proof.holds(self.guards, producer_id, epoch):
-            raise InvalidTxnState("Record was not part of an ongoing transaction")
+            raise proof.refusal(self.guards)
         if producer_id in self._entries:
             return
         if proof.adds and base_sequence != 0:

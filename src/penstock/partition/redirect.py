@@ -26,7 +26,6 @@ from penstock.model.generated_errors import (
     FencedLeaderEpoch,
     InvalidProducerEpoch,
     InvalidRecord,
-    InvalidTxnState,
     NotEnoughReplicas,
     NotLeaderOrFollower,
 )
@@ -193,7 +192,11 @@ class Drain:
             if proof.error is not None:
                 raise proof.error
             if not proof.holds(producers.guards, producer_id, epoch):
-                raise InvalidTxnState("Record was not part of an ongoing transaction")
+                if proof.guard is None:
+                    # The transaction was open for the leader that this broker was then, if no marker came since. The
+                    # client sends again, and the coordinator is asked.
+                    raise NotLeaderOrFollower("the partition has another leader since the batch arrived")
+                raise proof.refusal(producers.guards)
             self._verify(producer_id, epoch, proof)
         if transactional:
             if producer_id in self._verified:

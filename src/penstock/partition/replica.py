@@ -54,7 +54,7 @@ from penstock.model.ids import (
 )
 from penstock.model.producers import EPOCH_MAX, PRODUCER_ID_MAX, SCHEDULE_IDS_FROM
 from penstock.model.removals import Removals
-from penstock.model.topic import PartitionState
+from penstock.model.topic import NO_PARTITION, PartitionState
 from penstock.partition import redirect
 from penstock.partition import role as roles
 from penstock.partition.aborted_txns import AbortedTxns
@@ -107,6 +107,7 @@ CONSUMERS_GONE_MS = 5_000
 VERSION_NEWEST = 13
 BUMPING_VERSION = 2
 """From this transaction version on, a marker's epoch is one more than that of the transaction's records."""
+NEVER_DRAINED = (NO_LEADER_EPOCH, NO_LEADER_EPOCH)
 
 
 class ProducersAt(NamedTuple):
@@ -148,6 +149,7 @@ class Replica:
         "consumed_ms",
         "dedupe",
         "detour",
+        "drained_epochs",
         "log",
         "offsets",
         "producers",
@@ -204,6 +206,8 @@ class Replica:
         self._flush_waiters = OffsetWaiters()
         self.detour: Drain | Resumption | None = None
         """Where records for this partition are, or were, written instead; only of a leader."""
+        self.drained_epochs = NEVER_DRAINED
+        """The first and last leader epoch in which it was drained the last time, as far as this replica has learned."""
         self._sources: tuple[LeaderEpoch, Sources] | None = None
         """What this leader has accepted of partitions that are drained into this one."""
         self.dedupe: Deduplication | None = None
@@ -250,6 +254,8 @@ class Replica:
     def follow_detour(self, decided: PartitionState) -> None:
         """Take over whether this partition is drained or resumes, from the decision that its role is of."""
         role = self.role
+        if decided.drained_into != NO_PARTITION and decided.drained_since >= 0:
+            self.drained_epochs = decided.drained_since, decided.leader_epoch
         if not isinstance(role, Leader):
             self.detour = None
         elif (role.leader_epoch, role.partition_epoch) == (decided.leader_epoch, decided.partition_epoch):
@@ -658,6 +664,18 @@ class Replica:
             # Retention drops whole segments: records of clients in the last one would stay as long as markers come.
             self.log.roll()
             drain.barrier = self._append_barrier(role, now_ms)
+
+    def end_for_consumer(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
+        """Where a leader epoch ends for a consumer that has passed over what follows; else as `Leader.end_of`.
+
+        The epochs in which the partition was drained have no records of clients. A consumer that takes its epoch from
+        the last record, as franz-go does, would find that it is beyond the end, and report lost records.
+        """
+        found, end = self.leading().end_of(epoch, self.log.epochs)
+        first, last = self.drained_epochs
+        while 0 <= end < self.offsets.log_end and 0 <= first <= (after := self.log.epochs.epoch_at(end)) <= last:
+            _, end = self.log.epochs.end_of(after, self.offsets.log_end)
+        return found, end
 
     def emptied_to(self) -> Offset | None:
         """Where the log of a drained partition ends that has no records of clients; None while it has some.

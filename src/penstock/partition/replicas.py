@@ -245,6 +245,7 @@ class Replicas:
         if log.log_end < decided.log_base:
             # All its records are gone, and their offsets may have been read: this replica was away meanwhile.
             log.restart_at(decided.log_base)
+        log.delete_before(decided.log_base)
         producers, snapshot_at, _ = self._producers_of(log)
         waiting = self._waiting(log, producers, config)
         role: roles.Role = waiting

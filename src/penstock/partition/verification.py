@@ -8,6 +8,7 @@ guard still holds.
 """
 
 from penstock.model.errors import BrokerError
+from penstock.model.generated_errors import InvalidTxnState, NotLeaderOrFollower
 from penstock.model.ids import ProducerEpoch, ProducerId
 
 GUARDS_MAX = 10_000
@@ -22,9 +23,18 @@ NO_EPOCH = -1
 class VerificationGuard:
     """Holds from the question to the append, unless a marker comes between. Compared by identity only."""
 
-    __slots__ = ("begun_ms", "epoch", "lowest_sequence", "producer_id")
+    __slots__ = ("begun_ms", "epoch", "issuer", "lowest_sequence", "producer_id")
 
-    def __init__(self, producer_id: ProducerId, epoch: ProducerEpoch, sequence: int, begun_ms: int) -> None:
+    def __init__(
+        self,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        sequence: int,
+        begun_ms: int,
+        issuer: object = None,
+    ) -> None:
+        self.issuer = issuer
+        """Of the partition's guards that handed it out: see `VerificationGuards.handed_out`."""
         self.producer_id = producer_id
         self.epoch = epoch
         """The newest producer epoch that asked with it, right or wrong."""
@@ -39,10 +49,11 @@ class VerificationGuard:
 class VerificationGuards:
     """The guards of one partition: at most one per producer id."""
 
-    __slots__ = ("_guards",)
+    __slots__ = ("_guards", "_issuer")
 
     def __init__(self) -> None:
         self._guards: dict[int, VerificationGuard] = {}
+        self._issuer = object()
 
     def __len__(self) -> int:
         return len(self._guards)
@@ -57,7 +68,7 @@ class VerificationGuards:
         if guard is None:
             if len(self._guards) >= GUARDS_MAX:
                 del self._guards[next(iter(self._guards))]
-            guard = self._guards[producer_id] = VerificationGuard(producer_id, epoch, sequence, now_ms)
+            guard = self._guards[producer_id] = VerificationGuard(producer_id, epoch, sequence, now_ms, self._issuer)
         elif epoch > guard.epoch:
             guard.epoch, guard.lowest_sequence = epoch, sequence
         elif epoch == guard.epoch and precedes(sequence, guard.lowest_sequence):
@@ -67,6 +78,13 @@ class VerificationGuards:
     def holds(self, guard: VerificationGuard) -> bool:
         """Whether nothing has ended the producer's transaction since the guard was handed out."""
         return self._guards.get(guard.producer_id) is guard
+
+    def handed_out(self, guard: VerificationGuard) -> bool:
+        """Whether a guard is of these guards, and not of a replica that served the partition here before.
+
+        A drained partition that becomes a ghost, or returns from that, is another replica on the same broker.
+        """
+        return guard.issuer is self._issuer
 
     def drop(self, producer_id: ProducerId) -> None:
         """Drop a producer's guard: a marker was written, or its transaction has begun here."""
@@ -122,6 +140,13 @@ class TxnProof:
             return True
         guard = self.guard
         return guard is not None and (guard.producer_id, self.epoch) == (producer_id, epoch) and guards.holds(guard)
+
+    def refusal(self, guards: VerificationGuards) -> BrokerError:
+        """The error of a batch for which it does not hold: to be sent and verified again, where the partition was
+        another replica when it was verified."""
+        if self.guard is not None and self.guard.issuer is not None and not guards.handed_out(self.guard):
+            return NotLeaderOrFollower("the partition has another leader since the batch was verified")
+        return InvalidTxnState("Record was not part of an ongoing transaction")
 
 
 WAS_OPEN = TxnProof()

@@ -486,13 +486,17 @@ class Fetcher:
         if is_named(named, tp.partition, fetchers.broker_id) and not fetchers.in_sync(tp):
             pause_ms = fetchers.throttle.copied(size)
             if pause_ms:
-                self._wait(followed, pause_ms)
+                self._wait(followed, pause_ms, self._soon)
 
-    def _wait(self, followed: Followed, pause_ms: int) -> None:
-        """Do not fetch a partition for a while; the session must not have it meanwhile."""
+    def _wait(self, followed: Followed, pause_ms: int, then: Callable[[], None]) -> None:
+        """Do not fetch a partition for a while; the session must not have it meanwhile.
+
+        `then` sends the next request. After a throttle that is when the poll in flight ends: an interruption would cost
+        the session, and the acknowledgements of all other partitions that wait for this follower.
+        """
         self._forget(followed)
         self._changed.pop(followed.replica.tp, None)
-        followed.waits = self._all.timers.after_ms(pause_ms, partial(self._partition_again, followed))
+        followed.waits = self._all.timers.after_ms(pause_ms, partial(self._partition_again, followed, then))
 
     def _fenced(self, followed: Followed, sent: FetchFrom, error: FencedLeaderEpoch) -> None:
         """Drop a response of another leader epoch; where it is this replica's epoch that is old, wait for the news."""
@@ -591,14 +595,14 @@ class Fetcher:
         tell = self._all.log.debug if followed.failures else self._all.log.info
         followed.failures += 1
         tell("replica_fetch_failed", partition=str(tp), leader=self.leader, reason=reason_of(error), retry_ms=pause_ms)
-        self._wait(followed, pause_ms)
+        self._wait(followed, pause_ms, self.changed)
 
-    def _partition_again(self, followed: Followed) -> None:
+    def _partition_again(self, followed: Followed, then: Callable[[], None]) -> None:
         followed.waits = None
         tp = followed.replica.tp
         if not self._closed and self.partitions.get(tp) is followed:
             self._changed[tp] = None
-            self.changed()
+            then()
 
     def _failed(self, request: Deferred[ReplicaFetchResponse], error: Exception) -> None:
         """No response: the session may have gone on without this fetcher, so that it starts another."""

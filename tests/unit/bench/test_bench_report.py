@@ -8,6 +8,8 @@ from bench.client_program import LoadFailed
 from bench.cluster import KILL_PART, LOAD_PARTS, STOP_PART, loads_of
 from bench.comparison import together
 from bench.java_tools import parse_consumer, parse_producer
+from bench.moves import PART as MOVE_PART
+from bench.moves import THROTTLED_WORK
 from bench.plain_copy import copy_seconds
 from bench.queues import PARTS as QUEUE_PARTS
 from bench.report import render
@@ -247,7 +249,7 @@ def test_every_row_of_the_report_belongs_to_a_work_that_runs() -> None:
     }
     groups |= {f"assignor-{name}" for name in ASSIGNORS}
     transactions = {"txn-consume", "txn-ids"}
-    cluster = {KILL_PART, STOP_PART, "cluster-memory-after", CATCH_UP_PART}
+    cluster = {KILL_PART, STOP_PART, "cluster-memory-after", CATCH_UP_PART, MOVE_PART, THROTTLED_WORK}
     cluster |= {f"{SEVERAL_PART}-{count}" for count in PROCESSES}
     spark = {*SPARK_SINK_PARTS, *SPARK_SOURCE_PARTS, *SPARK_TASKS_PARTS, *SPARK_VALUES_PARTS}
     queues = {*QUEUE_PARTS, "queue-keyed"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -281,3 +282,14 @@ def test_a_broker_shows_its_range_in_the_image() -> None:
     image.replace_with({broker_path(BrokerId(5)): Node(data=data, version=0, created=7, owner=1)})
 
     assert image.brokers[5].versions == WIDE
+
+
+def test_the_page_of_clusters_has_every_version_and_whether_there_is_a_way_back() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "cluster.md").read_text()
+    table = page.partition("| version | what it adds | way back |\n")[2].partition("\n\n")[0]
+
+    rows = {int(row.split("|")[1]): row.split("|")[3].strip() for row in table.splitlines()[1:]}
+
+    assert {version: way == "none" for version, way in rows.items()} == {
+        version: level.one_way for version, level in LEVELS.items()
+    }

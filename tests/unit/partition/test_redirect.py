@@ -1,10 +1,12 @@
 """Drained partitions: what their leader hands over, what the target accepts, and how they resume."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.partition.rig import Rig, batch, topic, values
 
+from penstock.api.offsets import Offsets
 from penstock.model.generated_errors import (
     CorruptMessage,
     FencedLeaderEpoch,
@@ -35,6 +37,7 @@ from penstock.partition.redirect import (
 )
 from penstock.partition.replica import Replica
 from penstock.partition.results import Appended
+from penstock.wire.api import offset_for_leader_epoch as by_epoch
 from penstock.wire.records import FENCE, decode_records, iter_batches, parse_marker
 
 PRODUCER = 5
@@ -356,6 +359,42 @@ def test_what_a_partition_adopted_is_known_after_a_restart() -> None:
     assert replica.offsets.log_end == end, "a retry was appended"
     rig.append(replica, sent(7))
     assert values(rig.replica())[:7] == [b"%d" % sequence for sequence in range(7)]
+
+
+def test_epochs_without_records_of_clients_are_no_gap_for_a_consumer() -> None:
+    """It takes its epoch from the last record, and its position from the last batch."""
+
+    def in_epoch(epoch: int, **changes: int) -> TopicState:
+        first, second, last = topic(partitions=3).partitions
+        return replace(topic(partitions=3), partitions=(first, second, replace(last, leader_epoch=epoch, **changes)))
+
+    rig = Rig(in_epoch(0))
+    replica = rig.replica(partition=2)
+    offsets = Offsets(replicas=rig.replicas, threads=rig.threads, turns=rig.turns)
+
+    def end_of(epoch: int, replica_id: int) -> tuple[int, int]:
+        item = by_epoch.OffsetForLeaderPartition(partition=2, leader_epoch=epoch)
+        asked = by_epoch.OffsetForLeaderTopic(topic=replica.tp.topic, partitions=[item])
+        request = by_epoch.Request(replica_id=replica_id, topics=[asked])
+        found = offsets.offset_for_leader_epoch(SimpleNamespace(api_version=4), request)  # type: ignore[arg-type]
+        [response] = next(iter(found.topics)).partitions
+        return response.leader_epoch, response.end_offset
+
+    for sequence in range(3):
+        rig.append(replica, sent(sequence))
+    before = in_epoch(0)
+    for epoch in (1, 2):
+        after = in_epoch(epoch, drained_into=0, drained_since=1)
+        rig.change(before, after)
+        replica.begin_drain(rig.clock.ms)
+        before = after
+    assert [end_of(0, -1), end_of(1, -1)] == [(0, 5), (1, 5)]
+    rig.change(before, in_epoch(3, resumes_from=0))
+    replica.adopt((), rig.clock.ms)
+    rig.append(replica, sent(3))
+
+    assert [end_of(epoch, -1) for epoch in range(5)] == [(0, 5), (1, 5), (2, 5), (3, 6), (-1, -1)]
+    assert [end_of(epoch, 2) for epoch in range(5)] == [(0, 3), (1, 4), (2, 5), (3, 6), (-1, -1)]
 
 
 def test_a_fence_is_a_control_batch_without_a_producer() -> None:

@@ -532,8 +532,8 @@ def test_nothing_is_fetched_after_the_end() -> None:
     assert not rig.is_waiting
 
 
-def throttled() -> FollowerRig:
-    rig = FollowerRig(shared(**{"follower.replication.throttled.replicas": "0:2"}))
+def throttled(*others: TopicState) -> FollowerRig:
+    rig = FollowerRig(shared(**{"follower.replication.throttled.replicas": "0:2"}), *others)
     rig.rig.config = load(
         file=None, env={}, flags={"follower.replication.throttled.rate": "100", "replica.fetch.wait.max.ms": "500"}
     )
@@ -552,6 +552,20 @@ def test_a_throttled_follower_waits_until_its_bytes_are_within_the_rate() -> Non
 
     assert [each.offset for each in rig.request().partitions] == [1]
     assert rig.fetchers.failing() == 0
+
+
+def test_the_end_of_a_throttle_interrupts_no_poll_of_other_partitions() -> None:
+    rig = throttled(shared(name="other", number=2))
+    rig.append(b"x" * 900)
+    rig.respond(rig.records())
+    poll = rig.result()
+
+    rig.rig.loop.pass_ms(11_000 + INTERRUPT_MS)
+
+    assert rig.result() is poll
+    rig.respond()
+    assert [each.offset for each in rig.request().partitions] == [1]
+    assert rig.request().session_epoch > 0
 
 
 def test_a_follower_in_the_isr_is_not_throttled() -> None:

@@ -39,7 +39,7 @@ from penstock.partition.leader import Leader
 from penstock.partition.redirect import Drain, derived_id
 from penstock.partition.replica import Replica
 from penstock.partition.results import Appended
-from penstock.partition.verification import NOT_REQUIRED
+from penstock.partition.verification import NOT_REQUIRED, WAS_OPEN, TxnProof
 from penstock.wire import redirect as wire
 
 PRODUCED = 3
@@ -80,10 +80,10 @@ class Ebb(Pair):
     def ghost(self) -> Replica:
         return self.rigs[TARGET_BROKER].replica(partition=DRAINED)
 
-    def produce_to_ghost(self, data: bytes | bytearray) -> Appended:
+    def produce_to_ghost(self, data: bytes | bytearray, proof: TxnProof = NOT_REQUIRED) -> Appended:
         rig = self.rigs[TARGET_BROKER]
         handed = self.redirects[TARGET_BROKER].hand_over(
-            self.ghost, memoryview(bytearray(data)), rig.clock.ms, acks=-1, version=11, proof=NOT_REQUIRED
+            self.ghost, memoryview(bytearray(data)), rig.clock.ms, acks=-1, version=11, proof=proof
         )
         if isinstance(handed, Deferred):
             return settled(handed)  # type: ignore[no-any-return]
@@ -223,6 +223,39 @@ def test_a_report_that_will_never_be_written_lets_the_partition_go_on() -> None:
 
     ebb.mark(commit=True)
     assert ebb.source.offsets.log_end == END + 1
+
+
+def verified(replica: Replica, now_ms: int) -> TxnProof:
+    """The proof of a first batch, of which the coordinator is asked now."""
+    return TxnProof(replica.producers.guards.begin(PRODUCER, ProducerEpoch(0), PRODUCED, now_ms), 0)
+
+
+def test_a_batch_that_is_verified_while_the_partition_becomes_a_ghost_is_sent_again() -> None:
+    ebb = Ebb()
+    rig = ebb.rigs[TARGET_BROKER]
+    proof = verified(ebb.source, rig.clock.ms)
+    ebb.become_ghost()
+
+    for late in (proof, WAS_OPEN):
+        with pytest.raises(NotLeaderOrFollower):
+            ebb.produce_to_ghost(transactional(PRODUCED, b"t"), proof=late)
+
+    ebb.produce_to_ghost(transactional(PRODUCED, b"t"), proof=verified(ebb.ghost, rig.clock.ms))
+    assert ebb.target.producers.first_unstable is not None
+
+
+def test_a_batch_that_is_verified_while_a_ghost_resumes_is_sent_again() -> None:
+    ebb = Ebb()
+    ebb.become_ghost()
+    rig = ebb.rigs[SOURCE_BROKER]
+    proof = verified(ebb.ghost, rig.clock.ms)
+    source = resumed(ebb)
+
+    with pytest.raises(NotLeaderOrFollower):
+        rig.append(source, transactional(PRODUCED, b"t"), proof=proof)
+
+    rig.append(source, transactional(PRODUCED, b"t"), proof=verified(source, rig.clock.ms))
+    assert source.producers.first_unstable is not None
 
 
 def test_a_transaction_of_a_ghost_ends_in_its_target() -> None:
@@ -389,6 +422,19 @@ def test_a_log_that_missed_the_ghost_does_not_go_on_below_its_end() -> None:
 
     assert rig.replica().offsets.log_start == END
     assert rig.append(rig.replica(), batch(b"new")).base_offset == END
+
+
+def test_a_log_that_missed_the_ghost_shows_no_record_that_was_deleted() -> None:
+    full = Rig(topic())
+    for _ in range(END):
+        full.append(full.replica(), batch(b"deleted"))
+    state = replace(topic(), partitions=(replace(topic().partitions[0], log_base=Offset(END), leader_epoch=1),))
+
+    rig = Rig(state, disk=full.stop())
+
+    assert (rig.replica().offsets.log_start, rig.replica().offsets.log_end) == (END, END)
+    with pytest.raises(OffsetOutOfRange):
+        values(rig.replica(), END - 1)
 
 
 def test_a_producer_that_only_the_ghost_knew_is_derived_in_the_target() -> None:
