@@ -175,6 +175,23 @@ def test_altering_all_configs_resets_those_not_named(admin: AdminClient, make_to
     assert topic_configs(admin, topic)["max.message.bytes"].is_default
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_all_described_configs_of_a_topic_can_be_written_back_and_given_to_a_new_one(
+    admin: AdminClient, make_topic: Any, request: pytest.FixtureRequest
+) -> None:
+    topic, copy = make_topic(retention_ms="1000000"), fresh_name(request.node.name)
+    described = {name: entry.value for name, entry in topic_configs(admin, topic).items() if entry.value is not None}
+
+    only(admin.alter_configs([ConfigResource(ResourceType.TOPIC, topic, set_config=described)]))
+    only(admin.create_topics([NewTopic(copy, 1, 1, config=described)]))
+
+    for name in (topic, copy):
+        wait_until(
+            lambda name=name: {key: entry.value for key, entry in topic_configs(admin, name).items()} == described,
+            what="the same settings",
+        )
+
+
 def test_a_bad_config_value_is_refused_and_nothing_changes(admin: AdminClient, make_topic: Any) -> None:
     topic = make_topic(retention_ms="1000000")
     entry = ConfigEntry("retention.ms", "later", incremental_operation=AlterConfigOpType.SET)

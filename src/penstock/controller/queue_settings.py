@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from penstock.config.log import CONSUME_GROUP
+from penstock.config.key import text_of
+from penstock.config.log import CONSUME_GROUP, TOPIC_KEYS
 from penstock.model.cluster_versions import SHARE_GROUPS
 from penstock.model.generated_errors import InvalidConfig
 
@@ -14,7 +15,8 @@ def check_queue_settings(configs: Mapping[str, str], before: Mapping[str, str], 
     if level >= SHARE_GROUPS:
         return
     for name in QUEUE_SETTINGS:
-        if name in configs and configs[name] != before.get(name):
+        unset = text_of(TOPIC_KEYS[name].default) or ""
+        if configs.get(name, unset) not in (before.get(name, unset), unset):
             raise InvalidConfig(
                 f"{name} needs version {SHARE_GROUPS} of the cluster, which has {level}: see 'penstock cluster upgrade'"
             )

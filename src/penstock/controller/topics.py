@@ -4,9 +4,9 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.config.broker import BrokerConfig
-from penstock.config.log import ALL_PARTITIONS, TOPIC_KEYS, check_topic_configs
+from penstock.config.log import ALL_PARTITIONS, TOPIC_KEYS, TopicConfig, check_topic_configs
 from penstock.controller.cordons import check_not_cordoned, open_brokers
-from penstock.controller.draining import active_partitions, is_draining, revived
+from penstock.controller.draining import is_draining, revived
 from penstock.controller.placement import place
 from penstock.controller.plan import Plan, PlanStep, storable
 from penstock.controller.queue_settings import check_queue_settings
@@ -203,7 +203,8 @@ def checked_configs(topic: NewTopic, config: BrokerConfig) -> dict[str, str]:
         raise InvalidConfig(f"Null value not supported for topic configs: {','.join(nulls)}")
     configs = with_policy({name: value for name, value in topic.configs if value is not None})
     check_topic_configs(configs, config)
-    if active_partitions(configs) != ALL_PARTITIONS or PARTITIONS_FINALIZED in configs:
+    wanted = TopicConfig.resolve(configs, config)
+    if wanted.partitions_active != ALL_PARTITIONS or wanted.partitions_finalized:
         raise InvalidConfig(f"{PARTITIONS_ACTIVE} is for topics that exist: create the topic with fewer partitions")
     return configs
 

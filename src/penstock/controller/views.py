@@ -34,8 +34,8 @@ ASSUMED = (-1, 1)
 
 
 def is_view(configs: Mapping[str, Any]) -> bool:
-    """Whether settings ask for a view."""
-    return VIEW_OF in configs or VIEW_FILTER in configs
+    """Whether settings ask for a view; clients that copy all settings of a topic send empty ones."""
+    return bool(configs.get(VIEW_OF) or configs.get(VIEW_FILTER))
 
 
 def design_view(
@@ -109,5 +109,5 @@ def check_alterable(image: MetadataImage, name: str, before: Mapping[str, str], 
             f"{name} is a view of {view.parent}: its filter cannot be altered, and its settings are its parent's"
         )
     for key in (VIEW_OF, VIEW_FILTER):
-        if after.get(key) != before.get(key):
+        if after.get(key, "") != before.get(key, ""):
             raise InvalidConfig(f"{key} is for new views: create one as a topic with {VIEW_OF} and {VIEW_FILTER}")

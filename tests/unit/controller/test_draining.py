@@ -38,7 +38,7 @@ from penstock.model.generated_errors import (
     InvalidRequest,
 )
 from penstock.model.ids import NO_LEADER_EPOCH, BrokerId, Offset, TopicPartition
-from penstock.model.topic import NO_LEADER, NO_PARTITION
+from penstock.model.topic import NO_LEADER, NO_PARTITION, TopicState
 
 CONFIG = BrokerConfig(broker_id=1)
 ACTIVE = "partitions.active"
@@ -199,6 +199,16 @@ def test_a_topic_is_not_created_with_fewer_active_partitions() -> None:
     plan = plan_creations(cluster().image, [wanted], config=CONFIG, make_id=lambda: b"n" * 16, first=0)
 
     assert "create the topic with fewer" in refused(plan.outcomes[0])
+
+
+def test_a_topic_is_created_with_the_default_of_active_partitions() -> None:
+    configs = ((ACTIVE, "-1"), ("partitions.finalized", "false"))
+    wanted = NewTopic(name="new", partitions=4, replication_factor=1, assignments=(), configs=configs)
+    plan = plan_creations(cluster().image, [wanted], config=CONFIG, make_id=lambda: b"n" * 16, first=0)
+
+    [made] = plan.outcomes
+    assert isinstance(made, TopicState)
+    assert not made.is_finalized
 
 
 def test_partitions_are_not_drained_while_a_broker_of_the_cluster_may_not_know_of_it() -> None:

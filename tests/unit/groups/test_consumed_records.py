@@ -270,6 +270,14 @@ def test_a_cluster_of_an_earlier_version_refuses_the_settings_of_queues() -> Non
     check_queue_settings(CONSUMED, {}, SHARE_GROUPS)
 
 
+def test_a_cluster_of_an_earlier_version_takes_the_defaults_of_settings_of_queues() -> None:
+    defaults = {"consume.group": "", "dedupe.window.records": "0", "ttl.enable": "false"}
+
+    check_queue_settings(defaults, {}, SHARE_GROUPS - 1)
+    with pytest.raises(InvalidConfig, match=r"ttl\.enable"):
+        check_queue_settings({**defaults, "ttl.enable": "true"}, defaults, SHARE_GROUPS - 1)
+
+
 def test_a_failed_group_has_committed_nothing() -> None:
     empty: CommittedAt = committed_in(gen.Response(groups=[gen.OffsetFetchResponseGroup(group_id="g", error_code=16)]))
     assert empty == {}

@@ -214,6 +214,17 @@ def test_nothing_of_a_view_can_be_altered() -> None:
         assert isinstance(cluster.alter(name, setting, "1"), InvalidConfig), (name, setting)
 
 
+def test_empty_settings_of_views_ask_for_none() -> None:
+    cluster = Cluster()
+
+    made = cluster.made(NewTopic(name="new", partitions=1, configs=(("view.of", ""), ("view.filter", ""))))
+    outcomes = [cluster.alter(name, key, "") for name in ("orders", "new") for key in ("view.of", "view.filter")]
+
+    assert len(made.partitions) == 1
+    assert not cluster.image.views
+    assert not any(isinstance(outcome, BrokerError) for outcome in outcomes)
+
+
 @pytest.mark.parametrize(
     ("configs", "reason"),
     [
