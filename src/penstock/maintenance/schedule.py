@@ -185,6 +185,9 @@ class Maintenance:
                 for path in due:
                     trash.add(path, now_ms)
                 raise
+        # No checkpoint was written to a log directory that is offline. The next start finds what is left there.
+        offline = tuple(f"{each.path}/" for each in self._store.all_directories if each.offline is not None)
+        due = [path for path in due if not path.startswith(offline)]
         if due:
             for error in await self._off_loop(lambda: trash.remove(due)):
                 self._log.error("files_not_removed", path=str(error.filename), reason=str(error))

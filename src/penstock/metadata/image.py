@@ -199,12 +199,13 @@ class MetadataImage:
     def is_replicated(self, tp: TopicPartition, topic_id: TopicId) -> bool:
         """Whether the log of a partition has copies on other brokers.
 
-        A log that has lost its topic id counts as the topic's of its name: a replica is rather cut than believed.
+        A log that has lost its topic id counts as the topic's of its name: a replica is rather cut than believed. That
+        of a ghost counts, too: it is to be deleted, and damage in it is no loss.
         """
         topic = self.topics.get(tp.topic)
         if topic is None or topic_id not in (topic.topic_id, TOPIC_ID_ZERO) or tp.partition >= len(topic.partitions):
             return False
-        return len(topic.partitions[tp.partition].replicas) > 1
+        return len(topic.partitions[tp.partition].replicas) != 1
 
     def broker_settings(self, broker: str) -> Mapping[str, str]:
         """The settings given to a running broker, or with `<default>` to all of them."""

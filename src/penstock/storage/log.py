@@ -692,6 +692,8 @@ class Log:
         self._save_epochs()
         producer_snapshot.prune(disk, self.path, log_end=NO_OFFSET)
         self.segments.start(offset)
+        # The recovery point is checkpointed without a flush: a start must find the log that has it, by its topic id.
+        self.partition_directory.sync_topic_id()
         disk.sync_directory(self.path)
         self.removal_mark.lower_to(Offset(offset - 1))
 

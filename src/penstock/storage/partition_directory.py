@@ -1,5 +1,7 @@
 """The directory of one partition (`<topic>-<partition>`): where its files are, and what a failure in it means."""
 
+from contextlib import suppress
+
 from penstock.model.generated_errors import KafkaStorageError
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.storage import partition_metadata
@@ -53,6 +55,13 @@ class PartitionDirectory:
         self.disk.write_file(f"{self.path}/{PARTITION_METADATA}", partition_metadata.encode(self.topic_id))
         self.made = True
         self.entry_synced = False
+
+    def sync_topic_id(self) -> None:
+        """Sync the topic id of a new directory, whose first flush would do it. `OSError` when that fails."""
+        if not self.entry_synced:
+            # A log that an earlier version or Kafka wrote may have none.
+            with suppress(FileNotFoundError):
+                self.disk.open(f"{self.path}/{PARTITION_METADATA}").sync()
 
     def move_to(self, log_directory: LogDirectory, path: str) -> None:
         """The files are in another log directory now, with a directory entry that is not synced yet."""

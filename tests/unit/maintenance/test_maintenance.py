@@ -355,6 +355,23 @@ def test_a_file_that_cannot_be_removed_does_not_stop_the_removal_of_others() -> 
     assert [name[0] for name in rig.disk.list_directory("/data") if name.endswith("-delete")] == ["a"]
 
 
+def test_a_deleted_log_of_a_failed_directory_is_not_missed_at_the_next_start() -> None:
+    rig = Rig(*(topic(name, number=at) for at, name in enumerate("ab", 1)))
+    for name in "ab":
+        rig.append(rig.replica(name), batch(b"x"))
+        rig.replica(name).log.flush()
+    rig.store.checkpoint()
+    rig.change(topic("a", number=1), None)
+    failed = rig.replica("b").log.directory
+    failed.failed(OSError(errno.EIO, "Input/output error"), "flushing b-0")
+    rig.clock.ms += HOUR_MS
+
+    asyncio.run(maintenance(rig).empty_trash())
+
+    assert failed.offline is not None
+    assert Rig(topic("b", number=2), disk=rig.stop(clean=False)).notes.named("log_missing") == []
+
+
 def test_the_scrubber_does_not_report_a_compaction_as_damage() -> None:
     async def run() -> None:
         rig = Rig(topic(configs=COMPACTED))

@@ -8,7 +8,7 @@ from threading import Event
 from typing import Any
 
 from penstock.config.broker import BrokerConfig
-from penstock.metadata.image import ImageDelta, TopicChange
+from penstock.metadata.image import ImageDelta, MetadataImage, TopicChange
 from penstock.model.ids import BrokerId, TopicId
 from penstock.model.threads import Item, Result
 from penstock.model.timers import Timers
@@ -173,15 +173,13 @@ class Rig:
         self.fetches = Fetches(
             replicas=self.replicas, sessions=self.sessions, timers=self.timers, now_ms=self.clock.now_ms
         )
+        image = MetadataImage()
+        image.topics.update({each.name: each for each in topics})
         self.store.load(
             self.replicas.settings({})[0],
             broker_id=BrokerId(broker_id),
             cluster_id="c",
-            is_replicated=lambda tp, _: any(
-                each.name == tp.topic and state.index == tp.partition and len(state.replicas) > 1
-                for each in topics
-                for state in each.partitions
-            ),
+            is_replicated=image.is_replicated,
         )
         self.replicas.start(topics)
 

@@ -40,6 +40,7 @@ from penstock.partition.redirect import Drain, derived_id
 from penstock.partition.replica import Replica
 from penstock.partition.results import Appended
 from penstock.partition.verification import NOT_REQUIRED, WAS_OPEN, TxnProof
+from penstock.storage.names import LOG, offset_name
 from penstock.wire import redirect as wire
 
 PRODUCED = 3
@@ -411,6 +412,24 @@ def test_a_replica_of_a_partition_that_resumed_is_found_again_although_nothing_w
 
     assert again.notes.named("log_missing") == []
     assert again.replica().offsets.log_end == END
+
+
+def test_damage_in_the_log_of_a_ghost_is_not_reported_as_a_loss() -> None:
+    before = spread()
+    rig = Rig(before, broker_id=SOURCE_BROKER)
+    for at in range(3):
+        rig.append(rig.replica(partition=DRAINED), batch(b"%d" % at))
+    rig.replica(partition=DRAINED).note_committed()
+    rig.store.checkpoint()
+    [log] = [each for each in rig.store if each.tp.partition == DRAINED]
+    rig.disk.open(f"{log.path}/{offset_name(0, LOG)}").truncate(log.size_bytes - 1)
+    ghost = ghost_of(replace(before.partitions[DRAINED], drained_into=TARGET), Offset(3))
+    state = replace(before, partitions=(*before.partitions[:DRAINED], ghost, *before.partitions[DRAINED + 1 :]))
+
+    again = Rig(state, disk=rig.stop(clean=False), broker_id=SOURCE_BROKER)
+
+    assert again.notes.named("segment_quarantined") == again.notes.named("committed_records_missing") == []
+    assert again.store.get(log.tp) is None
 
 
 def test_a_log_that_missed_the_ghost_does_not_go_on_below_its_end() -> None:

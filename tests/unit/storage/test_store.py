@@ -110,6 +110,37 @@ def test_a_new_log_that_was_flushed_survives_a_power_cut():
         assert (log.topic_id, log.log_end, log.epochs.entries()) == (ID, 3, [(0, 0)])
 
 
+def test_an_empty_log_that_begins_at_an_offset_keeps_its_topic_id_after_a_power_cut():
+    for seed in range(20):
+        disk = MemDisk()
+        store = store_on(disk)
+        store.create(A, ID, Settings(), base=5)
+        store.checkpoint()
+        disk.crash(Seeded(seed))
+
+        log = store_on(disk).get(A)
+
+        assert log is not None
+        assert (log.topic_id, log.log_start, log.log_end) == (ID, 5, 5)
+
+
+def test_an_empty_log_that_was_deleted_is_not_missed_after_a_power_cut():
+    for seed in range(20):
+        disk = MemDisk()
+        store = store_on(disk)
+        store.create(A, ID, Settings(), base=5)
+        store.checkpoint()
+        store.delete(A)
+        store.sync_names()
+        disk.crash(Seeded(seed))
+
+        with capture_logs() as events:
+            again = store_on(disk)
+
+        assert again.get(A) is None
+        assert "log_missing" not in {event["event"] for event in events}
+
+
 @pytest.mark.parametrize("made_before", [None, "/var/lib", "/var/lib/penstock/data"])
 def test_a_data_directory_that_did_not_exist_survives_a_power_cut_with_its_flushed_logs(made_before: str | None):
     for seed in range(50):

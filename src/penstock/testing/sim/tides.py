@@ -61,6 +61,8 @@ class Tide:
         """What was read of partitions before it was discarded."""
         self.starts: dict[int, int] = {}
         """Up to where each partition was."""
+        self.discards: Counter[int] = Counter()
+        """How often records of each partition were to be deleted."""
 
     async def start_of(self, link: Link, index: int) -> int:
         """Where the records begin that were not discarded: a log that begins later had none in between."""
@@ -99,6 +101,30 @@ class Tide:
             yield f"{TIDE.name} has lost acknowledged values: {[(each, self.sent[each]) for each in lost[:5]]}"
 
 
+class LastSends:
+    """Whether the records of a producer's last batch in each partition may be deleted since it was sent.
+
+    A broker then forgets the producer's sequence, as in Kafka: one that crashes, or copies the log from its new start,
+    does not know it any more. The target of a partition that is drained again may know an earlier one from the last
+    time, and refuses what follows the forgotten batch as out of order.
+    """
+
+    def __init__(self, tide: Tide) -> None:
+        self._tide = tide
+        self._discards: dict[int, int] = {}
+        """By partition, as of before its last batch."""
+
+    def seen_now(self, index: int) -> int:
+        return self._tide.discards[index]
+
+    def sent(self, index: int, seen: int) -> None:
+        """Note that a batch was acknowledged, with what `seen_now` returned before it was sent."""
+        self._discards[index] = seen
+
+    def may_be_forgotten(self, index: int) -> bool:
+        return self._tide.discards[index] > self._discards.get(index, 0)
+
+
 class TideProducer:
     """An idempotent producer that sends each batch until it knows."""
 
@@ -126,21 +152,24 @@ class TideProducer:
     async def _send_with(self, producer_id: int, epoch: int) -> None:
         link, tide = self._link, self._tide
         sequences: Counter[int] = Counter()
+        last_sends = LastSends(tide)
         while not self._plan.stopping:
             index = TIDE.any_index(link.random)
+            discards = last_sends.seen_now(index)
             values = link.recording.values(link.random.randrange(1, RECORDS_MAX + 1))
             tide.sent.update((value, (self._name, index)) for value in values)
             batch = batch_of(
                 link, values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequences[index]
             )
-            if not await self._insist(index, batch):
+            if not await self._insist(index, batch, last_sends):
                 return
+            last_sends.sent(index, discards)
             tide.acknowledged.update(values)
             tide.counts["tide produce"] += 1
             sequences[index] += len(values)
             await asyncio.sleep(link.random.random() * SEND_PAUSE_MAX_S)
 
-    async def _insist(self, index: int, batch: bytes) -> bool:
+    async def _insist(self, index: int, batch: bytes, last_sends: LastSends) -> bool:
         link = self._link
         while True:
             try:
@@ -150,6 +179,8 @@ class TideProducer:
                 continue
             if code == Code.NONE:
                 return True
+            if code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER and last_sends.may_be_forgotten(index):
+                return False
             if code not in UNDECIDED and code not in NOT_APPENDED:
                 link.recording.finding(f"{self._name}: a produce to {TIDE.name}-{index} got {code}", key=None)
                 return False
@@ -166,7 +197,14 @@ class TideTransactor:
         self._version = version
         tide.lives += 1
         self._name = f"{link.name}, life {tide.lives}"
-        self._transactions = Transactions(link, plan, transactional_id=transactional_id, version=version)
+        self._last_sends = LastSends(tide)
+        self._transactions = Transactions(
+            link,
+            plan,
+            transactional_id=transactional_id,
+            version=version,
+            may_be_forgotten=self._last_sends.may_be_forgotten,
+        )
 
     async def run(self) -> None:
         link, tide, transactions = self._link, self._tide, self._transactions
@@ -181,7 +219,9 @@ class TideTransactor:
                     values = link.recording.values(link.random.randrange(1, RECORDS_MAX + 1))
                     tide.sent.update((value, (self._name, index)) for value in values)
                     sent += values
+                    discards = self._last_sends.seen_now(index)
                     await transactions.send(TIDE.name, index, values)
+                    self._last_sends.sent(index, discards)
                     await asyncio.sleep(link.random.random() * SEND_PAUSE_MAX_S)
                 outcome = await transactions.end(commit=link.random.random() >= ABORTS)
             except Doomed:
@@ -267,6 +307,7 @@ class TideTurner:
         gone = [(offset, value) for offset, value in seen[key_of(TIDE.name, index)] if offset < end]
         tide.discarded.setdefault(index, []).extend(gone)
         tide.starts[index] = end
+        tide.discards[index] += 1
         wanted = delete_records.DeleteRecordsPartition(partition_index=index, offset=end)
         topic = delete_records.DeleteRecordsTopic(name=TIDE.name, partitions=[wanted])
         request = delete_records.Request(topics=[topic], timeout_ms=TIMEOUT_MS)

@@ -72,9 +72,19 @@ def error_code_of(response: Any) -> int:
 class Transactions:
     """The transactions of one transactional id, as a client of a transaction version has them."""
 
-    def __init__(self, link: Link, plan: Plan, *, transactional_id: str, version: int) -> None:
+    def __init__(
+        self,
+        link: Link,
+        plan: Plan,
+        *,
+        transactional_id: str,
+        version: int,
+        may_be_forgotten: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        """`may_be_forgotten` says whether a partition may have lost the sequence of its last batch with its records."""
         self._link = link
         self._plan = plan
+        self._may_be_forgotten = may_be_forgotten
         self._id = transactional_id
         self._version = version
         self._producer_id = -1
@@ -149,7 +159,8 @@ class Transactions:
             if code in {Code.INVALID_TXN_STATE, Code.TRANSACTION_ABORTABLE}:
                 raise Doomed
             if code not in NOT_APPENDED | RETRIED:
-                link.unexpected(f"attempt {attempt + 1} of a transactional produce", code, key=key_of(topic, index))
+                if code != Code.OUT_OF_ORDER_SEQUENCE_NUMBER or not self._may_be_forgotten(index):
+                    link.unexpected(f"attempt {attempt + 1} of a transactional produce", code, key=key_of(topic, index))
                 raise Doomed
             if code in UNDECIDED and self._version == 1:
                 self.doubtful = True
