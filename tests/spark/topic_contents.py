@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 import uuid
 
-from confluent_kafka import Consumer, IsolationLevel, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from cluster.replicated import LEADER_MOVES
 
 SECONDS_MAX = 90.0
 POLL_SECONDS = 0.05
@@ -52,17 +54,22 @@ def committed(bootstrap: str, topic: str) -> list[Message]:
 def settled_ends(bootstrap: str, topic: str) -> dict[int, int]:
     """Where each partition ends, once no transaction is open in it.
 
-    Kafka's coordinator responds to EndTxn before the markers are in every partition.
+    Kafka's coordinator responds to EndTxn before the markers are in every partition. Leaders may be moving.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     partitions = list(admin.list_topics(topic, timeout=SECONDS_MAX).topics[topic].partitions)
     deadline = time.monotonic() + SECONDS_MAX
     while True:
-        stable = log_ends(admin, topic, partitions, IsolationLevel.READ_COMMITTED)
-        ends = log_ends(admin, topic, partitions, IsolationLevel.READ_UNCOMMITTED)
-        if stable == ends:
-            return ends
-        assert time.monotonic() < deadline, f"{topic}: a transaction is open at {stable}, the log ends at {ends}"
+        try:
+            stable = log_ends(admin, topic, partitions, IsolationLevel.READ_COMMITTED)
+            ends = log_ends(admin, topic, partitions, IsolationLevel.READ_UNCOMMITTED)
+        except KafkaException as error:
+            if time.monotonic() > deadline or error.args[0].code() not in LEADER_MOVES:
+                raise
+        else:
+            if stable == ends:
+                return ends
+            assert time.monotonic() < deadline, f"{topic}: a transaction is open at {stable}, the log ends at {ends}"
         time.sleep(POLL_SECONDS)
 
 
