@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.testing.histories.deliveries import Acknowledged, Acknowledgement, Deliveries, Delivery, Place
+from penstock.testing.histories.deliveries import (
+    FINAL,
+    Acknowledged,
+    Acknowledgement,
+    Deliveries,
+    Delivery,
+    End,
+    Place,
+)
 from penstock.testing.processes import Child
 
 PROGRAM = Path(__file__).parent / "share_member_program.py"
@@ -144,3 +152,17 @@ def delivery(member: str, place: Place, line: dict[str, Any], *, sent_at: float)
 def acknowledgement(member: str, place: Place, kind: str, sent_at: float, at: float | None) -> Acknowledged:
     key, offset = place
     return Acknowledged(member=member, key=key, offset=offset, kind=Acknowledgement(kind), sent_at=sent_at, at=at)
+
+
+def accepted_or_dead(history: Deliveries, end: End) -> list[str]:
+    """What is wrong with records that are neither accepted nor dead letters, or both, or were finished twice."""
+    dead = end.dead or {}
+    accepts = [each for each in history.acknowledged if each.kind is Acknowledgement.ACCEPT]
+    maybe = {each.place for each in accepts}
+    surely = {each.place for each in accepts if each.at is not None}
+    finished = Counter(each.place for each in history.acknowledged if each.kind in FINAL and each.at is not None)
+    return [
+        *(f"{place} is neither accepted nor dead" for place in end.log if place not in maybe and place not in dead),
+        *(f"{place} was accepted, and is dead" for place in surely if place in dead),
+        *(f"{place} was finished {count} times" for place, count in finished.items() if count > 1),
+    ]

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cluster.killed_members import history_of
-from penstock.testing.histories.deliveries import Acknowledged, Acknowledgement, Delivery
+import pytest
+
+from cluster.killed_members import accepted_or_dead, history_of
+from penstock.testing.histories.deliveries import Acknowledged, Acknowledgement, Deliveries, Delivery, End
 
 JOB = {"partition": 0, "offset": 7}
 
@@ -26,6 +28,9 @@ def log_of(folder: Path, *lines: dict[str, Any], cut_off: str = "") -> Path:
     return log
 
 
+ACCEPT, RELEASE, REJECT = Acknowledgement.ACCEPT, Acknowledgement.RELEASE, Acknowledgement.REJECT
+
+
 def delivery(at: float, count: int, sent_at: float) -> Delivery:
     return Delivery(member="java-0", key="0", offset=7, value=70, count=count, sent_at=sent_at, at=at)
 
@@ -40,7 +45,7 @@ def test_a_confirmed_acknowledgement_shows_that_its_delivery_was_valid(tmp_path:
     history = history_of([log_of(tmp_path, *lines)])
 
     assert history.delivered == [delivery(2.0, 1, sent_at=1.5)]
-    assert history.acknowledged == [acknowledgement(Acknowledgement.ACCEPT, 3.0, 4.0)]
+    assert history.acknowledged == [acknowledgement(ACCEPT, 3.0, 4.0)]
 
 
 def test_of_an_acknowledgement_without_a_response_the_outcome_is_unknown_also_after_another_one(tmp_path: Path) -> None:
@@ -51,8 +56,8 @@ def test_of_an_acknowledgement_without_a_response_the_outcome_is_unknown_also_af
 
     assert history.delivered == [delivery(2.0, 1, sent_at=0.0), delivery(5.0, 2, sent_at=4.5)]
     assert history.acknowledged == [
-        acknowledgement(Acknowledgement.ACCEPT, 3.0, None),
-        acknowledgement(Acknowledgement.RELEASE, 6.0, 7.0),
+        acknowledgement(ACCEPT, 3.0, None),
+        acknowledgement(RELEASE, 6.0, 7.0),
     ]
 
 
@@ -63,3 +68,28 @@ def test_a_line_that_a_kill_cut_off_and_other_output_count_for_nothing(tmp_path:
 
     assert history.delivered == [delivery(2.0, 1, sent_at=0.0)]
     assert history.acknowledged == []
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "dead", "wrong"),
+    [
+        ([(ACCEPT, 3.0)], False, []),
+        ([(ACCEPT, None)], False, []),
+        ([(RELEASE, 3.0), (REJECT, 5.0)], True, []),
+        ([(ACCEPT, None), (REJECT, 5.0)], True, []),
+        ([(RELEASE, 3.0)], False, ["is neither accepted nor dead"]),
+        ([(REJECT, None)], False, ["is neither accepted nor dead"]),
+        ([(ACCEPT, 3.0)], True, ["was accepted, and is dead"]),
+        ([(ACCEPT, 3.0), (ACCEPT, 5.0)], False, ["was finished 2 times"]),
+        ([(ACCEPT, 3.0), (REJECT, 5.0)], True, ["was accepted, and is dead", "was finished 2 times"]),
+    ],
+)
+def test_each_record_is_accepted_once_or_dead(
+    acknowledged: list[tuple[Acknowledgement, float | None]], dead: bool, wrong: list[str]
+) -> None:
+    history = Deliveries(acknowledged=[acknowledgement(kind, 2.0, at) for kind, at in acknowledged])
+    place = ("0", 7)
+
+    found = accepted_or_dead(history, End(log={place: 70}, dead={place: 1} if dead else {}))
+
+    assert found == [f"{place} {what}" for what in wrong]

@@ -19,12 +19,11 @@ from random import Random
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from cluster.killed_members import CONFLUENT, Client, Members, history_of
+from cluster.killed_members import CONFLUENT, Client, Members, accepted_or_dead, history_of
 from cluster.replicated import admin, cluster_on, create, end_of, in_sync, leader_of, until
 from penstock.testing.apache_kafka import find_java, find_libs
 from penstock.testing.cluster import ClusterBroker, PenstockCluster
 from penstock.testing.histories.deliveries import (
-    FINAL,
     Acknowledgement,
     Deliveries,
     End,
@@ -253,23 +252,12 @@ def test_members_and_brokers_are_killed_and_each_record_is_accepted_once_or_dead
     print(f"{killed.total()} kills: {dict(killed)}")
     print(counted(history, log, dead, letters))
     assert sorted(log.values()) == list(range(jobs.written))
-    assert check_deliveries(history, Rules(deliveries_max=DELIVERIES_MAX, lock_s=LOCK_S), End(log=log, dead=dead)) == ()
-    assert accepted_or_dead(history, log, dead) == []
+    end = End(log=log, dead=dead)
+    assert check_deliveries(history, Rules(deliveries_max=DELIVERIES_MAX, lock_s=LOCK_S), end) == ()
+    assert accepted_or_dead(history, end) == []
     assert [letter.place for letter in letters if log.get(letter.place) != letter.value] == []
     assert unfounded(history, letters) == []
     assert dead
-
-
-def accepted_or_dead(history: Deliveries, log: dict[Place, int], dead: Counter[Place]) -> list[str]:
-    """Records that are neither, or both, or were finished twice."""
-    maybe = {each.place for each in history.acknowledged if each.kind is Acknowledgement.ACCEPT}
-    surely = {each.place for each in history.acknowledged if each.kind is Acknowledgement.ACCEPT and each.at}
-    finished = Counter(each.place for each in history.acknowledged if each.kind in FINAL and each.at)
-    return [
-        *(f"{place} is neither accepted nor dead" for place in log if place not in maybe and place not in dead),
-        *(f"{place} was accepted, and is dead" for place in surely if place in dead),
-        *(f"{place} was finished {count} times" for place, count in finished.items() if count > 1),
-    ]
 
 
 def unfounded(history: Deliveries, letters: list[DeadLetter]) -> list[Place]:
