@@ -12,7 +12,7 @@ import contextlib
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -38,7 +38,7 @@ from protocol.topics import attempts, wait_until
 from soak_time import kills
 
 PROGRAM = Path(__file__).parent / "ShareMemberProgram.java"
-KILLS = kills(few=5)
+KILLS = kills(few=6)
 RECORDS_PER_KILL = 60
 TOPIC, DEAD, GROUP = "jobs", "dlq.jobs", "workers"
 PARTITIONS, STATES = 3, 3
@@ -59,7 +59,8 @@ SETTINGS = QUICK_SHARES | {
 }
 JAVA_MEMBER, CONFLUENT_MEMBER = "Java member", "confluent-kafka member"
 MEMBERS = {JAVA_MEMBER: (0, 1), CONFLUENT_MEMBER: (2, 3)}
-VICTIMS = (*MEMBERS, "leader of the jobs", "leader of the state", "any broker")
+ALL = "all brokers"
+VICTIMS = (*MEMBERS, "leader of the jobs", "leader of the state", "any broker", ALL)
 HEADER = "__dlq.errors."
 
 
@@ -104,12 +105,12 @@ class Jobs:
         assert not self._failed
 
 
-def victim(cluster: PenstockCluster, kind: str, randomness: Random) -> ClusterBroker:
+def victims(cluster: PenstockCluster, kind: str, randomness: Random) -> Sequence[ClusterBroker]:
     if kind == "leader of the jobs":
-        return cluster.broker(leader_of(cluster, TOPIC, randomness.randrange(PARTITIONS)))
+        return [cluster.broker(leader_of(cluster, TOPIC, randomness.randrange(PARTITIONS)))]
     if kind == "leader of the state":
-        return cluster.broker(leader_of(cluster, INTERNAL[0], randomness.randrange(STATES)))
-    return randomness.choice(cluster.brokers)
+        return [cluster.broker(leader_of(cluster, INTERNAL[0], randomness.randrange(STATES)))]
+    return cluster.brokers if kind == ALL else [randomness.choice(cluster.brokers)]
 
 
 def records_of(bootstrap: str, topic: str) -> Iterator[Message]:
@@ -224,15 +225,15 @@ def test_members_and_brokers_are_killed_and_each_record_is_accepted_once_or_dead
             if kind in MEMBERS:
                 kill_member(kind)
                 continue
-            broker = victim(cluster, kind, randomness)
             killed[kind] += 1
-            broker.kill()
+            for broker in victims(cluster, kind, randomness):
+                broker.kill()
             time.sleep(randomness.random() * MOMENT_S)
             if killed.total() < KILLS and randomness.random() < 0.5:
-                # A member dies while a broker is away.
+                # A member dies while brokers are away.
                 kill_member(randomness.choice(list(MEMBERS)))
-            broker.start()
-            # A second broker must not die before the first is back in every ISR.
+            cluster.start()
+            # Another must not die before they are back in every ISR.
             until(cluster, lambda found: all(in_sync(found, each, 3) for each in (TOPIC, DEAD, *INTERNAL)))
         some_work()
         jobs.flush()
