@@ -93,7 +93,7 @@ def whole_lines(log: Path) -> list[dict[str, Any]]:
 
 
 def history_of(logs: Sequence[Path]) -> Deliveries:
-    """What the processes said; of an acknowledgement that was not answered nobody knows the outcome.
+    """What the processes said; the outcome of an acknowledgement without a response is unknown.
 
     A client may have fetched what it returns long before, and waited with it while another member's turn came. So a
     delivery counts from its poll on only if the broker confirmed its acknowledgement, which shows that it was valid.
@@ -155,7 +155,7 @@ def acknowledgement(member: str, place: Place, kind: str, sent_at: float, at: fl
 
 
 def accepted_or_dead(history: Deliveries, end: End) -> list[str]:
-    """What is wrong with records that are neither accepted nor dead letters, or both, or were finished twice."""
+    """Describe the records that are neither accepted nor dead letters, or both, or were finished twice."""
     dead = end.dead or {}
     accepts = [each for each in history.acknowledged if each.kind is Acknowledgement.ACCEPT]
     maybe = {each.place for each in accepts}

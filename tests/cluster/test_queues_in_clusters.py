@@ -1,7 +1,7 @@
-"""A share group on a real cluster: its members, with Java's client and librdkafka's, and brokers are killed (-9).
+"""A share group on a real cluster whose brokers and members, with Java's client and librdkafka's, are killed (-9).
 
-Each record is accepted once or is in the dead-letter topic, and what was accepted never comes again. Thirty kills take
-about ten minutes:
+Each record is accepted once or is in the dead-letter topic, and what was accepted is never delivered again. Thirty
+kills take a few minutes:
 
     PENSTOCK_TEST_KILLS=30 pytest -m soak -s tests/cluster/test_queues_in_clusters.py
 """
@@ -262,7 +262,7 @@ def test_members_and_brokers_are_killed_and_each_record_is_accepted_once_or_dead
 
 
 def unfounded(history: Deliveries, letters: list[DeadLetter]) -> list[Place]:
-    """Dead letters that nobody has rejected, and that have deliveries left."""
+    """Dead letters of records that no member rejected and that had deliveries left."""
     rejected = {each.place for each in history.acknowledged if each.kind is Acknowledgement.REJECT}
     return [each.place for each in letters if each.place not in rejected and each.count < DELIVERIES_MAX]
 
