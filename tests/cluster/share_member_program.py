@@ -1,8 +1,9 @@
 """A member of a share group as a separate process, which can be killed: prints what happens as JSON lines.
 
-python share_member_program.py BOOTSTRAP GROUP TOPIC NAME
+python share_member_program.py BOOTSTRAP GROUP TOPIC NAME [RELEASED REJECTED]
 
-It accepts most records, releases one of ten deliveries, and says so before and after each acknowledgement.
+It accepts most records, releases one of ten deliveries, or the given shares, and says so before and after each
+acknowledgement.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer
 
+KINDS = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
 RELEASED = 0.1
 WORK_SECONDS = 0.01
 
@@ -23,8 +25,9 @@ def say(event: str, **facts: Any) -> None:
     print(json.dumps({"event": event, "at": time.monotonic(), **facts}), flush=True)
 
 
-def main(bootstrap: str, group: str, topic: str, name: str) -> None:
+def main(bootstrap: str, group: str, topic: str, name: str, released: str = str(RELEASED), rejected: str = "0") -> None:
     randomness = random.Random(name)
+    shares = (1 - float(released) - float(rejected), float(released), float(rejected))
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -41,9 +44,9 @@ def main(bootstrap: str, group: str, topic: str, name: str) -> None:
             for message in messages:
                 where = {"partition": message.partition(), "offset": message.offset()}
                 say("delivered", value=int(message.value()), count=message.delivery_count(), sent_at=sent_at, **where)
-                released = randomness.random() < RELEASED
-                consumer.acknowledge(message, AcknowledgeType.RELEASE if released else AcknowledgeType.ACCEPT)
-                chosen.append({**where, "kind": "release" if released else "accept"})
+                [kind] = randomness.choices(KINDS, shares)
+                consumer.acknowledge(message, kind)
+                chosen.append({**where, "kind": kind.name.lower()})
                 time.sleep(WORK_SECONDS)
             if chosen:
                 say("acknowledges", records=chosen)

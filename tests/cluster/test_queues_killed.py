@@ -5,31 +5,19 @@ What was accepted never comes again, and nothing is lost: the checker of deliver
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, AcknowledgeType, Consumer, Message, Producer, TopicPartition
 
+from cluster.killed_members import CONFLUENT, Members, acknowledgement, history_of
 from penstock.testing.broker_process import PenstockProcess
-from penstock.testing.histories.deliveries import (
-    Acknowledged,
-    Acknowledgement,
-    Deliveries,
-    Delivery,
-    End,
-    Rules,
-    check_deliveries,
-)
-from penstock.testing.processes import Child
+from penstock.testing.histories.deliveries import Delivery, End, Rules, check_deliveries
 from protocol.share_members import QUICK_SHARES, SECONDS_MAX, poll_until, share_group, share_member
 from protocol.test_cli import Cli
 from protocol.topics import create_topic, wait_until
 
-PROGRAM = Path(__file__).parent / "share_member_program.py"
 TOPIC, GROUP, PARTITIONS = "jobs", "workers", 2
 RECORDS = 400
 LOCK_S = 2.0
@@ -41,77 +29,6 @@ SETTINGS = QUICK_SHARES | {
 }
 
 pytestmark = pytest.mark.xdist_group("queues-killed")
-
-
-class Members:
-    """Member processes, each killed one with a successor, and what they said."""
-
-    def __init__(self, bootstrap: str, folder: Path, many: int) -> None:
-        self._bootstrap = bootstrap
-        self._folder = folder
-        self.logs: list[Path] = []
-        self._children = [self._start() for _ in range(many)]
-
-    def _start(self) -> Child:
-        name = f"member-{len(self.logs)}"
-        self.logs.append(self._folder / name)
-        command = [sys.executable, str(PROGRAM), self._bootstrap, GROUP, TOPIC, name]
-        return Child(command, log=self.logs[-1])
-
-    def kill(self, number: int) -> None:
-        """Kill a member, which says nothing more, and start another."""
-        self._children[number].kill()
-        self._children[number] = self._start()
-
-    def kill_all(self) -> None:
-        for child in self._children:
-            child.kill()
-
-    def count(self, event: str) -> int:
-        return sum(1 for log in self.logs for line in whole_lines(log) if line["event"] == event)
-
-
-def whole_lines(log: Path) -> list[dict]:  # type: ignore[type-arg]
-    lines = log.read_text().rpartition("\n")[0].splitlines()
-    return [json.loads(line) for line in lines if line[:1] == "{"]
-
-
-def history_of(logs: Sequence[Path]) -> Deliveries:
-    """What the processes said; of an acknowledgement that was not answered nobody knows the outcome."""
-    history = Deliveries()
-    for log in logs:
-        open_since: dict[tuple[int, int], tuple[float, str]] = {}
-        for line in whole_lines(log):
-            if line["event"] == "delivered":
-                history.delivered.append(
-                    Delivery(
-                        member=log.name,
-                        key=str(line["partition"]),
-                        offset=line["offset"],
-                        value=line["value"],
-                        count=line["count"],
-                        sent_at=line["sent_at"],
-                        at=line["at"],
-                    )
-                )
-                continue
-            for each in line["records"]:
-                place = each["partition"], each["offset"]
-                if line["event"] == "acknowledges":
-                    open_since[place] = line["at"], each["kind"]
-                    continue
-                sent_at, kind = open_since.pop(place)
-                history.acknowledged.append(acknowledgement(log.name, place, kind, sent_at, line["at"]))
-        history.acknowledged += [
-            acknowledgement(log.name, place, kind, sent_at, None) for place, (sent_at, kind) in open_since.items()
-        ]
-    return history
-
-
-def acknowledgement(member: str, place: tuple[int, int], kind: str, sent_at: float, at: float | None) -> Acknowledged:
-    return Acknowledged(
-        member=member, key=str(place[0]), offset=place[1], kind=Acknowledgement(kind), sent_at=sent_at, at=at
-    )
 
 
 def produce(bootstrap: str, values: range) -> None:
@@ -165,7 +82,7 @@ def test_members_and_the_broker_are_killed_and_nothing_accepted_comes_again(tmp_
             share_record_lock_duration_ms=str(int(LOCK_S * 1000)),
             share_delivery_count_limit=str(DELIVERIES_MAX),
         )
-        members = Members(broker.bootstrap, tmp_path, 3)
+        members = Members(broker.bootstrap, GROUP, TOPIC, folder=tmp_path, clients=[CONFLUENT] * 3)
         chunk = RECORDS // ROUNDS
         for number in range(ROUNDS):
             produce(broker.bootstrap, range(number * chunk, (number + 1) * chunk))
@@ -198,7 +115,7 @@ def test_members_and_the_broker_are_killed_and_nothing_accepted_comes_again(tmp_
                         at=now,
                     )
                 )
-                place = message.partition(), message.offset()
+                place = str(message.partition()), message.offset()
                 history.acknowledged.append(acknowledgement("last", place, "accept", now, None))
                 return AcknowledgeType.ACCEPT
 
