@@ -6,6 +6,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +42,12 @@ HOSTILE = [
         "/nowhere",
     ),
 ]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Some commands make files where a text, taken for a relative path, says."""
+    monkeypatch.chdir(tmp_path)
 
 
 def leaves(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
