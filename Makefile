@@ -81,8 +81,8 @@ KILL_TESTS := $(addprefix tests/cluster/test_,kill_during_produce.py kill_during
 KILL_TESTS += tests/protocol/test_schedules.py::test_a_broker_that_is_killed_delivers_every_schedule_once
 SPARK_KILL_TESTS := $(addprefix tests/spark/test_sink_,deaths.py kills.py driver_killed.py batch_kills.py executor_lost.py kill_matrix.py)
 
-soak: $(DEV) ## bad days in random order and new seeds for MINUTES=30, then KILLS=30 of single brokers and of Spark
-	PENSTOCK_SOAK_MINUTES=$(MINUTES) $(TEST_PYTHON) -m pytest tests -m soak -s --quiet
+soak: $(DEV) ## bad days in random order and new seeds for MINUTES=30, and KILLS=30 of brokers and of Spark
+	PENSTOCK_SOAK_MINUTES=$(MINUTES) PENSTOCK_TEST_KILLS=$(KILLS) $(TEST_PYTHON) -m pytest tests -m soak -s --quiet
 	$(if $(filter-out 0,$(KILLS)),PENSTOCK_TEST_KILLS=$(KILLS) $(TEST_PYTHON) -m pytest $(KILL_TESTS) -s --quiet)
 	$(if $(filter-out 0,$(KILLS)),PENSTOCK_TEST_SPARK_KILLS=$(KILLS) $(TEST_PYTHON) -m pytest $(SPARK_KILL_TESTS) -s --quiet)
 
