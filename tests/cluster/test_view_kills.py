@@ -181,9 +181,13 @@ class Kills:
         self._wait_for_records(self._draw.choice((0, 1, 1)) * self._draw.randrange(DOWN_RECORDS_MAX))
         victim.start()
         if self._draw.randrange(4):
-            wait_until_whole(self._cluster)
-            self._wait_for_records(1)
-            self._wait_for_reads()
+            self.let_all_go_on()
+
+    def let_all_go_on(self) -> None:
+        """Wait until every replica is in sync, a transaction is committed, and every group has read since then."""
+        self._wait_for_records(1)
+        wait_until_whole(self._cluster)
+        self._wait_for_reads()
 
     def _wait_for_records(self, count: int) -> None:
         wanted, commits = self._writers.count + count, self._writers.commits + (count > 0)
@@ -300,6 +304,7 @@ def test_groups_read_every_match_of_a_view_while_brokers_are_killed(tmp_path: Pa
             ]
             with Writers(cluster.bootstrap, randomness.getrandbits(32)) as writers:
                 killing = Kills(cluster, writers, groups, randomness)
+                killing.let_all_go_on()
                 for number in range(1, KILLS + 1):
                     killing.kill()
                     print(f"{time.strftime('%H:%M:%S')} kill {number}, {writers.count} records", flush=True)

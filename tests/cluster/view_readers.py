@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from kafka.errors import KafkaConnectionError
 from kafka.errors import KafkaError as KafkaPythonError
 
 from protocol.clients.abilities import RefusedError
@@ -282,10 +283,19 @@ class PolledReader(ThreadReader):
         with adapter.consumer(group_id=self.group, **settings, **reading) as consumer:
             consumer.subscribe([self.view], listener=type("Listener", (adapter.listener_class,), calls)())
             while not stop.is_set():
-                for records in consumer.poll(timeout_ms=self.poll_ms, max_records=None).values():
+                for records in self._poll(consumer).values():
                     for record in records:
                         journal.read(record.partition, record.offset, record.value)
-                journal.commit(consumer.commit, (KafkaPythonError, RefusedError))
+                if not stop.is_set():
+                    journal.commit(consumer.commit, (KafkaPythonError, RefusedError))
+
+    def _poll(self, consumer: Any) -> Mapping[Any, Sequence[Any]]:
+        """kafka-python raises in a poll that it could connect to no broker, and goes on in the next one."""
+        try:
+            found: Mapping[Any, Sequence[Any]] = consumer.poll(timeout_ms=self.poll_ms, max_records=None)
+        except KafkaConnectionError:
+            return {}
+        return found
 
 
 class AioKafkaReader(PolledReader):
