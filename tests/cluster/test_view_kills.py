@@ -26,6 +26,7 @@ from cluster.view_readers import (
     Committed,
     Event,
     Group,
+    Journal,
     Matches,
     Read,
     java_reader_of_positions,
@@ -388,3 +389,23 @@ def test_the_judge_accepts_what_a_group_may_do(journal: list[Event], rereads: in
 )
 def test_the_judge_finds(journal: list[Event], fault: str) -> None:
     assert f"0: {fault}" in judge(journal, FIVE).faults
+
+
+def test_a_commit_is_noted_with_the_positions_of_what_is_owned_when_it_succeeds() -> None:
+    journal = Journal()
+    journal.assigned([0, 1])
+    journal.read(0, 3, b"3")
+    journal.read(1, 5, b"5")
+    journal.revoked([1])
+    journal.read(1, 6, b"6")
+
+    journal.commit(lambda: None, ())
+    journal.commit(lambda: journal.assigned([1]), ())
+    journal.commit(refuse, (ValueError,))
+
+    assert [event for event in journal.events if isinstance(event, Committed)] == [Committed({0: 4})]
+    assert journal.refusals == {"ValueError": 1}
+
+
+def refuse() -> None:
+    raise ValueError
