@@ -7,6 +7,7 @@ been read again.
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import threading
 from abc import ABC, abstractmethod
@@ -31,6 +32,8 @@ POLL_S = 0.2
 POLL_MS = 500
 SESSION_MS = 10_000
 READS_OF_A_COMMIT = 20
+CHANCES_OF_A_COMMIT = 4
+"""A reader commits only every so often, so that the next member of its group reads something again."""
 LEAVE_S = 120.0
 NOTHING_NEW = "_NO_OFFSET"
 """librdkafka's word for a commit when all that was read is committed."""
@@ -238,7 +241,7 @@ class ConfluentReader(ThreadReader):
                 on_assign=lambda _, places: journal.assigned(place.partition for place in places),
                 on_revoke=lambda _, places: journal.revoked(place.partition for place in places),
             )
-            uncommitted = 0
+            uncommitted, chances = 0, 0
             while not stop.is_set():
                 message = consumer.poll(POLL_S)
                 if message is not None:
@@ -248,9 +251,10 @@ class ConfluentReader(ThreadReader):
                         uncommitted += 1
                     elif error.fatal():
                         raise KafkaException(error)
-                if message is None or uncommitted >= READS_OF_A_COMMIT:
+                chances += message is None
+                if chances >= CHANCES_OF_A_COMMIT or uncommitted >= READS_OF_A_COMMIT:
                     journal.commit(lambda: self._commit(consumer), (KafkaException,))
-                    uncommitted = 0
+                    uncommitted, chances = 0, 0
 
     @staticmethod
     def _commit(consumer: Consumer) -> None:
@@ -282,11 +286,13 @@ class PolledReader(ThreadReader):
         reading = {"isolation_level": "read_committed", "enable_auto_commit": False}
         with adapter.consumer(group_id=self.group, **settings, **reading) as consumer:
             consumer.subscribe([self.view], listener=type("Listener", (adapter.listener_class,), calls)())
+            polls = 0
             while not stop.is_set():
+                polls += 1
                 for records in self._poll(consumer).values():
                     for record in records:
                         journal.read(record.partition, record.offset, record.value)
-                if not stop.is_set():
+                if polls % CHANCES_OF_A_COMMIT == 0 and not stop.is_set():
                     journal.commit(consumer.commit, (KafkaPythonError, RefusedError))
 
     def _poll(self, consumer: Any) -> Mapping[Any, Sequence[Any]]:
@@ -301,6 +307,14 @@ class PolledReader(ThreadReader):
 class AioKafkaReader(PolledReader):
     adapter = AioKafka
     poll_ms = POLL_MS
+
+    def poll_until(self, stop: threading.Event) -> None:
+        """aiokafka's stop raises that it cancelled a fetch of its own, if that waited for a broker that is down."""
+        try:
+            super().poll_until(stop)
+        except asyncio.CancelledError:
+            if not stop.is_set():
+                raise
 
 
 class JavaReader:
