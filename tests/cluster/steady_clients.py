@@ -268,7 +268,7 @@ class SteadyTransactions(Steady):
     def _produce(self) -> None:
         settings = {"bootstrap.servers": self.bootstrap, "transactional.id": self.name, "log_level": 0}
         producer = Producer({**settings, "socket.timeout.ms": REQUEST_MS, "transaction.timeout.ms": 60_000})
-        _persist(lambda: producer.init_transactions(WAIT_S))
+        persist(lambda: producer.init_transactions(WAIT_S))
         while not self._stop.wait(PAUSE_S):
             values = [b"%d" % number for number in range(self.sent, self.sent + BATCH)]
             self.sent += BATCH
@@ -279,13 +279,13 @@ class SteadyTransactions(Steady):
                 for value in values:
                     producer.produce(self.topic, value)
                 if wanted:
-                    _persist(lambda: producer.commit_transaction(WAIT_S))
+                    persist(lambda: producer.commit_transaction(WAIT_S))
                     self.committed.extend(values)
                     continue
             except KafkaException as raised:
                 if not raised.args[0].txn_requires_abort():
                     raise
-            _persist(lambda: producer.abort_transaction(WAIT_S))
+            persist(lambda: producer.abort_transaction(WAIT_S))
             self.aborted += 1
 
     def _consume(self) -> None:
@@ -317,9 +317,9 @@ class SteadyTransactions(Steady):
         self.wait_for(lambda: committed <= set(self.read), lambda: f"{len(self.read)} of {len(committed)} read")
 
 
-def _persist(call: Callable[[], None]) -> None:
+def persist(call: Callable[[], None], seconds_max: float = WAIT_S) -> None:
     """Repeat a call of the transactional producer while its failure is one that may be retried."""
-    deadline = Deadline(WAIT_S)
+    deadline = Deadline(seconds_max)
     while True:
         try:
             return call()
