@@ -282,6 +282,9 @@ class SteadyTransactions(Steady):
                     persist(lambda: producer.commit_transaction(WAIT_S))
                     self.committed.extend(values)
                     continue
+                # As Kafka's, the coordinator refuses to abort a transaction that has no partition yet, since the one
+                # before is still being completed; librdkafka takes that for fatal.
+                producer.flush(WAIT_S)
             except KafkaException as raised:
                 if not raised.args[0].txn_requires_abort():
                     raise
