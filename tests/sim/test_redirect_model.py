@@ -10,7 +10,7 @@ SEEDS = 300
 WITNESSES = {
     "adoption": 1,
     "adoption_waits_for_marker": 2354,
-    "answer_of_the_fence": 764,
+    "response_of_the_fence": 764,
     "barrier": 21,
     "both_markers_committed": 4,
     "committed_table": 1,
