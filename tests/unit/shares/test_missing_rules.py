@@ -5,7 +5,7 @@ The rules are those of docs/invariants.md. Q1 to Q9 are also taken out in simula
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -33,6 +33,7 @@ from penstock.shares.state.commands import StateCommand
 from penstock.shares.state.shard import StateShard
 from penstock.storage.view import LogView
 from penstock.testing.sim.ablations import Ablation, replaced
+from penstock.testing.sim.queue_ablations import key_order
 from penstock.wire.decompression_budget import DecompressionBudget
 
 Check = Callable[[], None]
@@ -101,19 +102,6 @@ def committed_offsets() -> Generator[None]:
         return high_watermark
 
     with replaced(consumed_records, "removable", all_of_it):
-        yield
-
-
-@contextmanager
-def key_order() -> Generator[None]:
-    """QK1: records are handed out in the order of the log, whoever holds others of their keys."""
-
-    def available(
-        share: SharePartition, keys: object, member: str, first: int, until: int
-    ) -> Sequence[tuple[int, int]]:
-        return share.available(first, until)
-
-    with replaced(SharePartition, "_next_of_keys", available):
         yield
 
 
